@@ -1,0 +1,179 @@
+"""The command line: options from the table, one command, one exit code."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kernel_actions import __version__, console, github
+from kernel_actions.errors import EXIT_DONE, KernelActionsError, WrongInput, WrongSurroundings
+from kernel_actions.options import COMMANDS, Command, Option
+
+DESCRIPTION = "Takes a GPU kernel in the kernel-builder format from a commit to the Hub."
+
+
+class Options(argparse.Namespace):
+    """The options of one command, by attribute; ``kernel_dirs`` are the kernel's folders."""
+
+    kernel_dirs: list[Path]
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    @property
+    def kernel_dir(self) -> Path:
+        """The one kernel folder of a command that takes one."""
+        if len(self.kernel_dirs) > 1:
+            raise WrongInput("this command takes one kernel folder", repair="run it once for each")
+        return self.kernel_dirs[0]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise WrongInput(message, repair=f"see: {self.prog} --help")
+
+
+def build_parser(prog: str = "kernel-actions") -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = _Parser(
+        prog=prog,
+        description=DESCRIPTION,
+        epilog="First steps: `kernel-actions pipeline` takes the kernel of the current folder from "
+        "source to an embedded Hub and back; `kernel-actions matrix` shows its build variants.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for command in COMMANDS.values():
+        _add_command(commands, command)
+    return parser
+
+
+def _add_command(commands: Any, command: Command) -> None:
+    parser = commands.add_parser(
+        command.name, help=command.summary, description=command.summary, allow_abbrev=False
+    )
+    if command.takes_kernel:
+        parser.add_argument(
+            "kernel_dirs",
+            metavar="KERNEL_DIR",
+            nargs="*",
+            type=Path,
+            help="Folder of the kernel, which holds build.toml (default: the current one).",
+        )
+    for option in command.options:
+        if option.secret:
+            continue
+        shown = f" Default: {option.default}." if option.default else ""
+        keywords: dict[str, Any] = {"default": None, "help": (option.help + shown).replace("%", "%%")}
+        if option.kind == "boolean":
+            keywords["action"] = argparse.BooleanOptionalAction
+        else:
+            keywords["metavar"] = "|".join(option.choices) if option.choices else "VALUE"
+            keywords["action"] = "append" if option.repeatable else "store"
+        parser.add_argument(f"--{option.name}", dest=option.attribute, **keywords)
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Command, Options] | None:
+    """The command and its options; ``None`` when no command was given.
+
+    Raises ``WrongInput``, and ``SystemExit`` for ``--help`` and ``--version``.
+    """
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        close = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
+        raise WrongInput(
+            f"no command is named {arguments[0]!r}",
+            repair=f"did you mean {close[0]}?" if close else f"one of {', '.join(COMMANDS)}",
+        )
+    options = Options()
+    build_parser().parse_args(list(arguments), namespace=options)
+    if options.command is None:
+        return None
+    command = COMMANDS[options.command]
+    for option in command.options:
+        given = None if option.secret else getattr(options, option.attribute)
+        setattr(options, option.attribute, _value(option, given, environment))
+    if command.takes_kernel and not options.kernel_dirs:
+        folders = environment.get("KA_KERNEL_DIR", "").splitlines() or ["."]
+        options.kernel_dirs = [Path(folder) for folder in folders]
+    return command, options
+
+
+def _value(option: Option, given: Any, environment: Mapping[str, str]) -> Any:
+    """What ``option`` is: as given on the command line, else in the environment, else its default."""
+    from_environment = environment.get(option.variable, "")
+    if option.repeatable:
+        entries = given if given is not None else [from_environment or option.default]
+        return [part for entry in entries for part in entry.split()]
+    if option.kind == "boolean":
+        if isinstance(given, bool):
+            return given
+        return github.boolean(option.name, from_environment or option.default)
+    text: str = given if given is not None else (from_environment or option.default)
+    if option.kind == "integer":
+        try:
+            return int(text)
+        except ValueError as error:
+            raise WrongInput(f"--{option.name} is {text!r}, which is not a whole number") from error
+    if option.kind == "choice" and text not in option.choices:
+        close = difflib.get_close_matches(text, option.choices, n=1)
+        raise WrongInput(
+            f"--{option.name} is {text!r}, which is not one of {', '.join(option.choices)}",
+            repair=f"did you mean {close[0]}?" if close else "",
+        )
+    return text
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code."""
+    return guarded(lambda: _run(arguments))
+
+
+def guarded(action: Callable[[], int]) -> int:
+    """Run ``action``; whatever goes wrong becomes one line on stderr and an exit code."""
+    from kernel_actions.process import interruptible
+
+    try:
+        with interruptible():
+            return action()
+    except KernelActionsError as error:
+        _report(error)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output stopped reading, as `| head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        failure = WrongSurroundings(f"{where}{error.strerror or error}")
+        _report(failure)
+        return failure.exit_code
+
+
+def _report(error: KernelActionsError) -> None:
+    if github.is_actions():
+        github.annotate("error", f"{error.what} ({error.repair})" if error.repair else error.what,
+                        where=error.where, title="kernel-actions")
+    console.say(f"kernel-actions: {error}")
+
+
+def _run(arguments: Sequence[str]) -> int:
+    parsed = parse(arguments, os.environ)
+    if parsed is None:
+        build_parser().print_help()
+        return EXIT_DONE
+    command, options = parsed
+    if sys.flags.no_site:
+        from kernel_actions import environment
+
+        if environment.is_needed(command):
+            environment.restart_in(command, arguments)
+    module = import_module(f"kernel_actions.{command.module}")
+    result: int = module.run(options)
+    return result

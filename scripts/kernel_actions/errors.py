@@ -1,0 +1,98 @@
+"""Every error of the suite: one line that says what, where and what to do, and an exit code.
+
+The exit codes are the contract of all commands and actions:
+
+====  =============================================================================
+0     done
+1     the kernel failed: a compile error, a failed test, nothing tested
+2     the input is wrong: usage, build.toml, flake.lock, kernel-actions.toml
+3     the surroundings are wrong: no compiler, no GPU, no network, a full disk
+130   interrupted (SIGINT); 143 when ended (SIGTERM)
+====  =============================================================================
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+EXIT_DONE = 0
+EXIT_KERNEL_FAILED = 1
+EXIT_WRONG_INPUT = 2
+EXIT_WRONG_SURROUNDINGS = 3
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a file. ``line`` and ``column`` count from 1."""
+
+    path: Path
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        text = str(self.path)
+        if self.line is not None:
+            text += f":{self.line}"
+            if self.column is not None:
+                text += f":{self.column}"
+        return text
+
+
+class KernelActionsError(Exception):
+    """An error that a user can act on. Use one of the subclasses: each has its exit code.
+
+    ``what`` says what is wrong, ``where`` in which file, and ``repair`` what to do about it.
+    """
+
+    exit_code = EXIT_WRONG_SURROUNDINGS
+
+    def __init__(self, what: str, *, where: Place | None = None, repair: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.repair = repair
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        if self.repair:
+            text += f" ({self.repair})"
+        # One line: a message that was taken from a tool or a file may hold any character.
+        return printable(text)
+
+
+class KernelFailed(KernelActionsError):
+    """The kernel does not compile, fails a test, or breaks a rule."""
+
+    exit_code = EXIT_KERNEL_FAILED
+
+
+class WrongInput(KernelActionsError):
+    """What the user wrote is wrong: options, build.toml, flake.lock, kernel-actions.toml."""
+
+    exit_code = EXIT_WRONG_INPUT
+
+
+class WrongSurroundings(KernelActionsError):
+    """The machine, the network or a permission is not as needed."""
+
+    exit_code = EXIT_WRONG_SURROUNDINGS
+
+
+class Interrupted(KernelActionsError):
+    """A signal ended the command; its exit code is 128 and the signal's number."""
+
+    def __init__(self, signal_number: int) -> None:
+        name = signal.Signals(signal_number).name
+        super().__init__(f"interrupted by {name}")
+        self.signal_number = signal_number
+        self.exit_code = 128 + signal_number
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, with control characters (which a terminal would obey) made visible."""
+    joined = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    return "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in joined
+    )

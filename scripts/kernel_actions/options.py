@@ -1,0 +1,256 @@
+"""Every option of every command and action, declared once.
+
+The argument parser, the inputs and outputs of ``actions/*/action.yml`` and the reference in
+``docs/`` all come from this table. An option is read from the command line, else from the
+environment variable ``KA_<NAME>`` (this is how an action passes its inputs), else its default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["text", "boolean", "integer", "choice"]
+Environment = Literal["", "hub", "kernel"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a command: ``--name`` on the command line, ``name`` as an action's input.
+
+    ``kind`` is how its text is read; a ``repeatable`` option is a list (on the command line the
+    option can be given again; in an input or a variable, entries are separated by white space).
+    A ``secret`` is taken from the environment only, never from an argument list, which every
+    user of the machine can read.
+    """
+
+    name: str
+    help: str
+    default: str = ""
+    kind: Kind = "text"
+    choices: tuple[str, ...] = ()
+    repeatable: bool = False
+    is_input: bool = True
+    secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The environment variable of this option."""
+        return "KA_" + self.name.upper().replace("-", "_")
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of this option in the parsed options."""
+        return self.name.replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output of an action."""
+
+    name: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of ``scripts/kernel-actions``, and with ``is_action`` the action of that name.
+
+    ``environment`` names the locked requirements (``requirements/<environment>.txt``) that the
+    command runs with; a command without one runs on a bare Python. The environment of a command
+    that ``holds_token`` is made afresh for each job: one that other jobs of a runner can write
+    to could have been poisoned by a fork's pull request.
+    """
+
+    name: str
+    summary: str
+    options: tuple[Option, ...]
+    environment: Environment = ""
+    is_action: bool = False
+    outputs: tuple[Output, ...] = ()
+    holds_token: bool = False
+    takes_kernel: bool = True
+
+    @property
+    def module(self) -> str:
+        """The module of this package whose ``run(options)`` is the command."""
+        return "hub.server" if self.name == "hub" else self.name
+
+
+FORMAT = Option(
+    "format",
+    "How results are printed: a table for people, JSON for programs, or github "
+    "(a table, plus outputs, annotations and the job summary).",
+    default="table",
+    kind="choice",
+    choices=("table", "json", "github"),
+    is_input=False,
+)
+HUB = Option(
+    "hub",
+    "Address of the Hub. Empty: huggingface.co, or what HF_ENDPOINT says.",
+)
+REPO_ID = Option(
+    "repo-id",
+    "Repository on the Hub, as owner/name. Empty: general.hub.repo-id of build.toml.",
+)
+TOKEN = Option(
+    "token",
+    "Token for the Hub with the right to write to the repository. "
+    "Empty: HF_TOKEN, or the job's own identity where HF_OIDC_RESOURCE is set.",
+    secret=True,
+)
+VARIANT = Option(
+    "variant",
+    "Name of the build variant. Empty: the one that this machine can build and load.",
+)
+BUILD_DIR = Option("build-dir", "Folder that holds the built variants.", default="build")
+ALLOW_LOCAL_BUILD = Option(
+    "allow-local-build",
+    "Publish variants of the local builder to a Hub that others use. They are neither sandboxed "
+    "nor reproducible.",
+    default="false",
+    kind="boolean",
+)
+
+MATRIX = Command(
+    name="matrix",
+    summary="Plan the build variants of a kernel from its build.toml and flake.lock.",
+    is_action=True,
+    options=(
+        Option(
+            "scope",
+            "Which variants: release (the bundle that the builder publishes), pr (one for each "
+            "backend and system), or all (everything that the builder can build).",
+            default="release",
+            kind="choice",
+            choices=("release", "pr", "all"),
+        ),
+        Option("only", "Keep only variants that match this glob, as in '*-cu130-*'.", repeatable=True),
+        Option("skip", "Leave out variants that match this glob.", repeatable=True),
+        Option("backends", "Keep only these backends, as in 'cpu cuda'.", repeatable=True),
+        Option("systems", "Keep only these systems, as in 'x86_64-linux'.", repeatable=True),
+        Option("torch", "Keep only these Torch versions, as in '2.13'.", repeatable=True),
+        Option(
+            "builder-rev",
+            "Plan for this commit of the builder, in place of the one that flake.lock pins.",
+        ),
+        Option("allow-empty", "Succeed when nothing is selected.", default="false", kind="boolean"),
+        FORMAT,
+    ),
+    outputs=(
+        Output("matrix", 'The jobs, as {"include": [...]}: the value of strategy.matrix.'),
+        Output("count", "Number of jobs. Skip the build job when it is 0."),
+        Output("filtered", "What was left out, as a JSON list, each with its reason."),
+        Output("builder", "The builder's repository and commit, as JSON."),
+    ),
+)
+BUILD = Command(
+    name="build",
+    summary="Build one variant of a kernel.",
+    environment="kernel",
+    is_action=True,
+    options=(
+        VARIANT,
+        Option(
+            "backend-tool",
+            "What builds: nix (reproducible, what is published), local (the compiler and Torch of "
+            "this machine), or auto (nix where it is installed).",
+            default="auto",
+            kind="choice",
+            choices=("auto", "nix", "local"),
+        ),
+        Option("output", "Folder for the built variant.", default="build"),
+        FORMAT,
+    ),
+    outputs=(
+        Output("variant", "Name of the variant that was built."),
+        Output("path", "Folder of the variant."),
+    ),
+)
+TEST = Command(
+    name="test",
+    summary="Run the kernel's own tests against a built variant.",
+    environment="kernel",
+    is_action=True,
+    options=(
+        VARIANT,
+        BUILD_DIR,
+        Option(
+            "require-gpu",
+            "Fail without a usable GPU: auto (for variants of a GPU backend), always, never.",
+            default="auto",
+            kind="choice",
+            choices=("auto", "always", "never"),
+        ),
+        Option(
+            "environment",
+            "Where the tests run: current (this suite's own environment).",
+            default="current",
+            kind="choice",
+            choices=("current",),
+        ),
+        Option("junit", "Write a JUnit report to this file."),
+        FORMAT,
+    ),
+    outputs=(
+        Output("passed", "Number of tests that passed."),
+        Output("report", "Path of the JSON test report."),
+    ),
+)
+UPLOAD = Command(
+    name="upload",
+    summary="Upload the built variants to one branch of the Hub, in one commit.",
+    environment="hub",
+    is_action=True,
+    holds_token=True,
+    options=(
+        BUILD_DIR,
+        REPO_ID,
+        Option("branch", "Branch on the Hub. Empty: v and the major version of build.toml."),
+        Option(
+            "create-pr",
+            "Open a pull request on the Hub instead of committing to the branch.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "dry-run",
+            "Show what would be added, kept and deleted; change nothing.",
+            default="false",
+            kind="boolean",
+        ),
+        HUB,
+        ALLOW_LOCAL_BUILD,
+        TOKEN,
+        FORMAT,
+    ),
+    outputs=(
+        Output("commit", "Commit on the Hub that now holds the variants."),
+        Output("url", "Address of the branch, or of the pull request."),
+    ),
+)
+PIPELINE = Command(
+    name="pipeline",
+    summary="Take a kernel from source to a Hub and back into a Python process, on this machine.",
+    environment="kernel",
+    options=(
+        HUB,
+        Option("output", "Folder for the built variant.", default="build"),
+        FORMAT,
+    ),
+)
+HUB_SERVER = Command(
+    name="hub",
+    summary="Serve an embedded Hub on loopback, for rehearsals and tests.",
+    environment="hub",
+    takes_kernel=False,
+    options=(
+        Option("data", "Folder that keeps the Hub's repositories.", default="hub-data"),
+        Option("port", "Port on 127.0.0.1; 0 takes a free one.", default="8750", kind="integer"),
+    ),
+)
+
+COMMANDS: dict[str, Command] = {
+    command.name: command for command in (MATRIX, BUILD, TEST, UPLOAD, PIPELINE, HUB_SERVER)
+}
