@@ -154,11 +154,11 @@ BUILD = Command(
         VARIANT,
         Option(
             "backend-tool",
-            "What builds: nix (reproducible, what is published), local (the compiler and Torch of "
-            "this machine), or auto (nix where it is installed).",
+            "What builds: local (the compiler and Torch of this machine), or auto, which is local "
+            "until this suite builds with Nix.",
             default="auto",
             kind="choice",
-            choices=("auto", "nix", "local"),
+            choices=("auto", "local"),
         ),
         Option("output", "Folder for the built variant.", default="build"),
         FORMAT,

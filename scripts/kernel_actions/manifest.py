@@ -1,0 +1,444 @@
+"""build.toml: what a kernel's author says about the kernel.
+
+Editions 5 and 4 are read as kernel-builder's own parser reads them; edition 3 and older, which
+say ``cuda-minver`` and ``universal``, only as far as planning for an old builder needs them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from kernel_actions import toml_file
+from kernel_actions.errors import KernelActionsError, Place, WrongInput
+from kernel_actions.toml_file import TomlFile
+
+Framework = Literal["torch", "torch-noarch", "tvm-ffi"]
+
+# The backends of kernel-builder's parser. It has no build sets for cann and neuron.
+BACKENDS = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
+COMPILED_BACKENDS = ("cpu", "cuda", "metal", "rocm", "xpu")
+UPDATE = "run `kernel-builder update-build`"
+
+_NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
+_REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+# Key → type of its value. A tuple of strings is a choice; a dictionary is a table.
+_Text = "a string"
+_Texts = "a list of strings"
+_Number = "a whole number of 0 or more"
+_Flag = "true or false"
+_Version = "a version in quotes"
+_Dependencies = "a list of kernels"
+_StableAbi = "a version in quotes, or a table of them by backend"
+
+_DEPENDS = {"kernel-depends": _Dependencies, "python-depends": _Texts}
+_COMPONENT: dict[str, Any] = {
+    "backend": COMPILED_BACKENDS,
+    "cxx-flags": _Texts,
+    "depends": _Texts,
+    "include": _Texts,
+    "src": _Texts,
+}
+_COMPONENT_BY_BACKEND: dict[str, dict[str, Any]] = {
+    "cpu": {},
+    "cuda": {"cuda-capabilities": _Texts, "cuda-flags": _Texts, "cuda-minver": _Version},
+    "metal": {},
+    "rocm": {"rocm-archs": _Texts, "hip-flags": _Texts},
+    "xpu": {"sycl-flags": _Texts},
+}
+_SCHEMA: dict[str, Any] = {
+    "general": {
+        "name": _Text,
+        "version": _Number,
+        "edition": _Number,
+        "license": _Text,
+        "upstream": _Text,
+        "source": _Text,
+        "backends": _Texts,
+        **_DEPENDS,
+        "hub": {"repo-id": _Text, "branch": _Text},
+        "cuda": {"minver": _Version, "maxver": _Version, **_DEPENDS},
+        "neuron": _DEPENDS,
+        "tpu": {"python-depends": _Texts},
+        "xpu": _DEPENDS,
+    },
+    "torch": {
+        "include": _Texts,
+        "minver": _Version,
+        "maxver": _Version,
+        "pyext": _Texts,
+        "src": _Texts,
+        "stable-abi": _StableAbi,
+        "cxx-flags": _Texts,
+    },
+    "torch-noarch": {"pyext": _Texts, "cuda_capabilities": _Texts, "rocm_archs": _Texts},
+    "tvm-ffi": {"include": _Texts, "pyext": _Texts, "src": _Texts, "cxx-flags": _Texts},
+    "kernel": {},
+}
+# What editions before 4 say in other words.
+_OLD_GENERAL = {"universal": _Flag, "cuda-minver": _Version, "cuda-maxver": _Version}
+
+
+@dataclass(frozen=True)
+class Component:
+    """A ``[kernel.<name>]`` section: sources that are compiled for one backend."""
+
+    name: str
+    backend: str
+    src: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    depends: tuple[str, ...] = ()
+    cxx_flags: tuple[str, ...] = ()
+    cuda_flags: tuple[str, ...] = ()
+    cuda_capabilities: tuple[str, ...] | None = None
+    cuda_minver: str | None = None
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The ``[torch]``, ``[torch-noarch]`` or ``[tvm-ffi]`` section.
+
+    ``pyext`` are the extensions of the files that are packed beside Python's; ``stable_abi``
+    is the version for each backend that uses Torch's stable ABI.
+    """
+
+    framework: Framework
+    src: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    pyext: tuple[str, ...] = ()
+    cxx_flags: tuple[str, ...] = ()
+    minver: str | None = None
+    maxver: str | None = None
+    stable_abi: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class KernelDependency:
+    """A kernel that this one loads: a repository on the Hub, with a version or a revision."""
+
+    repo_id: str
+    version: int | None
+    revision: str | None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A kernel's build.toml. ``backends`` is as written there, with duplicates removed.
+
+    ``universal`` is edition 3's way to say that nothing is compiled.
+    """
+
+    file: TomlFile
+    name: str
+    edition: int
+    version: int | None
+    license: str | None
+    backends: tuple[str, ...]
+    binding: Binding
+    components: tuple[Component, ...]
+    repo_id: str | None = None
+    branch: str | None = None
+    upstream: str | None = None
+    source: str | None = None
+    cuda_minver: str | None = None
+    cuda_maxver: str | None = None
+    python_depends: tuple[str, ...] = ()
+    kernel_depends: tuple[KernelDependency, ...] = ()
+    backend_python_depends: Mapping[str, tuple[str, ...]] | None = None
+    backend_kernel_depends: Mapping[str, tuple[KernelDependency, ...]] | None = None
+    universal: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def directory(self) -> Path:
+        """The kernel's folder."""
+        return self.file.path.parent
+
+    @property
+    def python_name(self) -> str:
+        """The name of the kernel's Python package."""
+        return self.name.replace("-", "_")
+
+    @property
+    def is_edition_3(self) -> bool:
+        """Whether this is of edition 3 or older, which builders since 2026-01 refuse."""
+        return self.edition < 4
+
+    def compiled_for(self, backend: str) -> bool:
+        """Whether a ``[kernel.*]`` section compiles something for ``backend``."""
+        return any(component.backend == backend for component in self.components)
+
+    def all_python_depends(self, backend: str) -> tuple[str, ...]:
+        """Python packages that the kernel imports with ``backend``, by the builder's names."""
+        return self.python_depends + (self.backend_python_depends or {}).get(backend, ())
+
+    def all_kernel_depends(self, backend: str) -> tuple[KernelDependency, ...]:
+        """Kernels that the kernel loads with ``backend``."""
+        return self.kernel_depends + (self.backend_kernel_depends or {}).get(backend, ())
+
+    def place(self, key: str) -> Place:
+        """Where ``key`` stands in build.toml."""
+        return self.file.place(key)
+
+
+def load(kernel_dir: Path) -> Manifest:
+    """Read ``kernel_dir/build.toml``.
+
+    Raises ``WrongInput`` with the file and line of the first thing that is wrong; further ones
+    are counted in the message.
+    """
+    file = toml_file.read(
+        kernel_dir / "build.toml",
+        repair="give the folder of a kernel in the kernel-builder format",
+    )
+    errors = list(_check(file))
+    if errors:
+        first = errors[0]
+        more = f"; {len(errors) - 1} more like it" if len(errors) > 1 else ""
+        raise WrongInput(first.what + more, where=first.where, repair=first.repair)
+    return _read(file)
+
+
+def _check(file: TomlFile) -> Iterator[KernelActionsError]:
+    """All that is wrong with ``file``, in its order of sections."""
+    values = file.values
+    general = values.get("general")
+    if not isinstance(general, dict):
+        yield WrongInput("has no [general] section", where=Place(file.path), repair="it names the kernel")
+        return
+    edition = general.get("edition", 4 if "backends" in general else 3)
+    schema = dict(_SCHEMA)
+    if edition == 3:
+        schema["general"] = {**_SCHEMA["general"], **_OLD_GENERAL}
+    for name, value in values.items():
+        if name not in schema:
+            yield _unknown(file, "", name, schema)
+        elif not isinstance(value, dict):
+            yield _wrong_type(file, name, "a table", value)
+        elif name == "kernel":
+            yield from _check_components(file, value, is_old=edition == 3)
+        else:
+            yield from _check_table(file, name, value, schema[name])
+    yield from _check_general(file, general, edition)
+    frameworks = [name for name in ("torch", "torch-noarch", "tvm-ffi") if name in values]
+    if len(frameworks) > 1:
+        yield WrongInput(
+            f"has [{frameworks[0]}] and [{frameworks[1]}]",
+            where=file.place(frameworks[1]),
+            repair="a kernel has one of [torch], [torch-noarch] and [tvm-ffi]",
+        )
+    elif not frameworks and edition >= 4:
+        yield WrongInput(
+            "has none of [torch], [torch-noarch] and [tvm-ffi]",
+            where=file.place("general"),
+            repair="add [torch] with the sources of the binding, or [torch-noarch] for Python alone",
+        )
+
+
+def _check_general(file: TomlFile, general: dict[str, Any], edition: Any) -> Iterator[KernelActionsError]:
+    if edition not in (3, 4, 5):
+        yield WrongInput(
+            f"edition {edition!r} is not known", where=file.place("general.edition"),
+            repair="this version of the suite knows editions 3 to 5",
+        )
+    required = ("name", "version", "license", "backends") if edition != 3 else ("name",)
+    for key in required:
+        if key not in general:
+            yield WrongInput(f"[general] has no {key}", where=file.place("general"), repair=f"add {key} = …")
+    name = general.get("name")
+    if isinstance(name, str) and not _NAME.fullmatch(name):
+        yield WrongInput(
+            f"name {name!r} is not a kernel's name", where=file.place("general.name"),
+            repair="use small letters, digits and dashes, with a letter first and no dash at the end",
+        )
+    hub = general.get("hub")
+    repo_id = hub.get("repo-id") if isinstance(hub, dict) else None
+    if isinstance(repo_id, str) and not _REPO_ID.fullmatch(repo_id):
+        yield WrongInput(
+            f"repo-id {repo_id!r} is not of the form owner/name", where=file.place("general.hub.repo-id")
+        )
+    backends = general.get("backends")
+    for backend in backends if isinstance(backends, list) else ():
+        if isinstance(backend, str) and backend not in BACKENDS:
+            yield WrongInput(
+                f"backend {backend!r} is not known", where=file.place("general.backends"),
+                repair=_nearest(backend, BACKENDS),
+            )
+
+
+def _check_components(file: TomlFile, sections: dict[str, Any], is_old: bool) -> Iterator[KernelActionsError]:
+    for name, section in sections.items():
+        key = f"kernel.{name}"
+        if not isinstance(section, dict):
+            yield _wrong_type(file, key, "a table", section)
+            continue
+        backend = section.get("backend")
+        known = _COMPONENT | _COMPONENT_BY_BACKEND.get(backend if isinstance(backend, str) else "", {})
+        yield from _check_table(file, key, section, known)
+        for needed in ("backend", "src") if is_old else ("backend", "depends", "src"):
+            if needed not in section:
+                yield WrongInput(f"[{key}] has no {needed}", where=file.place(key), repair=f"add {needed} = …")
+
+
+def _check_table(
+    file: TomlFile, key: str, values: dict[str, Any], schema: Mapping[str, Any]
+) -> Iterator[KernelActionsError]:
+    for name, value in values.items():
+        full = f"{key}.{name}"
+        if key == "torch-noarch" and name in ("minver", "maxver"):
+            continue  # Not read by the builder: a warning, not an error.
+        if name not in schema:
+            yield _unknown(file, key, name, schema)
+        elif isinstance(schema[name], dict):
+            if isinstance(value, dict):
+                yield from _check_table(file, full, value, schema[name])
+            else:
+                yield _wrong_type(file, full, "a table", value)
+        else:
+            yield from _check_value(file, full, schema[name], value)
+
+
+def _check_value(
+    file: TomlFile, key: str, kind: str | tuple[str, ...], value: Any
+) -> Iterator[KernelActionsError]:
+    if isinstance(kind, tuple):
+        if value not in kind:
+            repair = _nearest(str(value), kind)
+            yield WrongInput(f"{key} is {value!r}", where=file.place(key), repair=repair)
+        return
+    if kind == _StableAbi and isinstance(value, dict):
+        for backend, version in value.items():
+            if backend not in BACKENDS:
+                yield _unknown(file, key, backend, dict.fromkeys(BACKENDS))
+            yield from _check_value(file, f"{key}.{backend}", _Version, version)
+        return
+    if not _is_a(kind, value):
+        yield _wrong_type(file, key, kind, value)
+
+
+def _is_a(kind: str, value: Any) -> bool:
+    if kind == _Texts:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if kind == _Number:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if kind == _Flag:
+        return isinstance(value, bool)
+    if kind == _Dependencies:
+        return isinstance(value, list) and all(
+            isinstance(item, dict)
+            and isinstance(item.get("repo-id"), str)
+            and (isinstance(item.get("version"), int) != isinstance(item.get("revision"), str))
+            for item in value
+        )
+    if kind in (_Version, _StableAbi):
+        return isinstance(value, str) and bool(value)
+    return isinstance(value, str)
+
+
+def _wrong_type(file: TomlFile, key: str, kind: str, value: Any) -> KernelActionsError:
+    repair = ""
+    if kind in (_Version, _StableAbi) and isinstance(value, int | float):
+        repair = f'write "{value}": 2.10 without quotes is the number 2.1'
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return WrongInput(f"{key} is {shown}, which is not {kind}", where=file.place(key), repair=repair)
+
+
+def _unknown(file: TomlFile, table: str, name: str, known: Mapping[str, Any]) -> KernelActionsError:
+    full = f"{table}.{name}".lstrip(".")
+    place = file.place(full)
+    return WrongInput(f"key {full!r} is not known", where=place, repair=_nearest(name, tuple(known)))
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
+
+
+def _read(file: TomlFile) -> Manifest:
+    """The manifest of a file without errors."""
+    values = file.values
+    general = values["general"]
+    cuda = general.get("cuda", {})
+    hub = general.get("hub", {})
+    backends = tuple(dict.fromkeys(general.get("backends", ())))
+    components = tuple(_component(name, section) for name, section in values.get("kernel", {}).items())
+    by_backend = [backend for backend in ("cuda", "neuron", "tpu", "xpu") if backend in general]
+    return Manifest(
+        file=file,
+        name=general["name"],
+        edition=general.get("edition", 4 if "backends" in general else 3),
+        version=general.get("version"),
+        license=general.get("license"),
+        backends=backends,
+        binding=_binding(values),
+        components=components,
+        repo_id=hub.get("repo-id"),
+        branch=hub.get("branch"),
+        upstream=general.get("upstream"),
+        source=general.get("source"),
+        cuda_minver=cuda.get("minver", general.get("cuda-minver")),
+        cuda_maxver=cuda.get("maxver", general.get("cuda-maxver")),
+        python_depends=tuple(general.get("python-depends", ())),
+        kernel_depends=_dependencies(general),
+        backend_python_depends={
+            backend: tuple(general[backend].get("python-depends", ())) for backend in by_backend
+        },
+        backend_kernel_depends={backend: _dependencies(general[backend]) for backend in by_backend},
+        universal=general.get("universal", False),
+        warnings=tuple(_warnings(file, backends)),
+    )
+
+
+def _binding(values: dict[str, Any]) -> Binding:
+    for framework in ("torch", "tvm-ffi", "torch-noarch"):
+        if framework in values:
+            break
+    section = values.get(framework, {})
+    stable_abi = section.get("stable-abi")
+    return Binding(
+        framework=framework,  # type: ignore[arg-type]
+        src=tuple(section.get("src", ())),
+        include=tuple(section.get("include", ())),
+        pyext=tuple(section.get("pyext", ())),
+        cxx_flags=tuple(section.get("cxx-flags", ())),
+        minver=section.get("minver") if framework == "torch" else None,
+        maxver=section.get("maxver") if framework == "torch" else None,
+        stable_abi=dict.fromkeys(BACKENDS, stable_abi) if isinstance(stable_abi, str) else stable_abi,
+    )
+
+
+def _component(name: str, section: dict[str, Any]) -> Component:
+    capabilities = section.get("cuda-capabilities")
+    return Component(
+        name=name,
+        backend=section["backend"],
+        src=tuple(section["src"]),
+        include=tuple(section.get("include", ())),
+        depends=tuple(section.get("depends", ())),
+        cxx_flags=tuple(section.get("cxx-flags", ())),
+        cuda_flags=tuple(section.get("cuda-flags", ())),
+        cuda_capabilities=None if capabilities is None else tuple(capabilities),
+        cuda_minver=section.get("cuda-minver"),
+    )
+
+
+def _dependencies(section: dict[str, Any]) -> tuple[KernelDependency, ...]:
+    return tuple(
+        KernelDependency(item["repo-id"], item.get("version"), item.get("revision"))
+        for item in section.get("kernel-depends", ())
+    )
+
+
+def _warnings(file: TomlFile, backends: tuple[str, ...]) -> Iterator[str]:
+    for backend in backends:
+        if backend in ("cann", "neuron"):
+            yield f"{file.place('general.backends')}: the builder has no build sets for {backend} yet"
+    for name in ("minver", "maxver"):
+        if name in file.values.get("torch-noarch", {}):
+            yield f"{file.place(f'torch-noarch.{name}')}: the builder does not read torch-noarch.{name}"
