@@ -1,9 +1,31 @@
 """Entry of ``scripts/kernel-actions``: runs this folder as a program, on a bare Python."""
 
+# Only what any Python 3 understands stands here, so that an old one can look for a newer one.
 import os
 import sys
 
+
+def _restart_on_newer_python():
+    import subprocess
+
+    for name in ("python3.14", "python3.13", "python3.12", "python3.11", "python3.10"):
+        check = [name, "-I", "-S", "-c", "import sys; print(sys.executable)"]
+        try:
+            # A name on the PATH may be a stand-in that refuses to start.
+            found = subprocess.check_output(check, stderr=subprocess.DEVNULL).decode().strip()
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        os.execv(found, [found, "-I", "-S"] + sys.argv)
+    sys.stderr.write(
+        "kernel-actions: Python %d.%d is too old (install Python 3.11 or newer, or name one by "
+        "KA_PYTHON)\n" % sys.version_info[:2]
+    )
+    sys.exit(3)
+
+
 if __name__ == "__main__":
+    if sys.version_info < (3, 10):
+        _restart_on_newer_python()
     # Python puts the folder of this file first on the path; the package is one folder up.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     from kernel_actions.cli import main

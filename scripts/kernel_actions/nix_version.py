@@ -1,0 +1,61 @@
+"""Versions as Nix compares them, which is what the builder does.
+
+The rules of ``builtins.compareVersions``
+(https://nix.dev/manual/nix/latest/language/builtins#builtins-compareVersions): a version is a
+list of components, each all digits or without any; numbers compare as numbers; ``pre`` comes
+before everything, also before the end; the end comes before everything else but ``pre``, and a
+number after text.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cmp_to_key
+from itertools import zip_longest
+
+_COMPONENTS = re.compile(r"[0-9]+|[^0-9.\-]+")
+
+
+def compare(left: str, right: str) -> int:
+    """-1, 0 or 1, as ``left`` is older than, equal to or newer than ``right``."""
+    for a, b in zip_longest(_COMPONENTS.findall(left), _COMPONENTS.findall(right), fillvalue=""):
+        if a != b:
+            if _is_before(a, b):
+                return -1
+            if _is_before(b, a):
+                return 1
+    return 0
+
+
+key = cmp_to_key(compare)
+"""Sort key: the oldest version first."""
+
+newest_first = cmp_to_key(lambda left, right: compare(right, left))
+"""Sort key: the newest version first."""
+
+
+def _is_before(a: str, b: str) -> bool:
+    if a.isdigit() and b.isdigit():
+        return int(a) < int(b)
+    if a == "" and b.isdigit():
+        return True
+    if a == "pre" and b != "pre":
+        return True
+    if b == "pre":
+        return False
+    if b.isdigit():
+        return True
+    if a.isdigit():
+        return False
+    return a < b
+
+
+def major_minor(version: str) -> str:
+    """The first two components: ``7.1`` of ``7.1.2``; a missing one is 0."""
+    parts = [*version.split("."), "0"]
+    return ".".join(parts[:2])
+
+
+def flat(version: str) -> str:
+    """Major and minor without the dot, as in variant names: ``130`` of ``13.0``."""
+    return major_minor(version).replace(".", "")
