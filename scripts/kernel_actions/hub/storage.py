@@ -10,9 +10,9 @@ the id of its pointer, as on the real Hub.
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -21,7 +21,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
@@ -71,13 +71,17 @@ _FIRST_FILE = (".gitattributes", b"*.so filter=lfs diff=lfs merge=lfs -text\n")
 
 
 class Refused(Exception):
-    """A request that is refused: the HTTP status, the Hub's error code, and the reason."""
+    """A request that is refused: the HTTP status, the Hub's error code, and the reason.
 
-    def __init__(self, status: int, message: str, code: str = "") -> None:
+    ``commit`` is the commit that was looked into, where the answer names it.
+    """
+
+    def __init__(self, status: int, message: str, code: str = "", commit: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.code = code
+        self.commit = commit
 
 
 def repository_missing(repository: str) -> Refused:
@@ -88,8 +92,8 @@ def revision_missing(revision: str) -> Refused:
     return Refused(404, f"Invalid rev id: {revision}", "RevisionNotFound")
 
 
-def entry_missing(path: str) -> Refused:
-    return Refused(404, f"A file with this name doesn't exist: {path}", "EntryNotFound")
+def entry_missing(path: str, commit: str = "") -> Refused:
+    return Refused(404, f"A file with this name doesn't exist: {path}", "EntryNotFound", commit)
 
 
 @dataclass(frozen=True)
@@ -188,10 +192,12 @@ class Store:
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield self._database
+                self._database.execute("COMMIT")
             except BaseException:
-                self._database.execute("ROLLBACK")
+                # SQLite has rolled back by itself after some errors, as of a full disk.
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
                 raise
-            self._database.execute("COMMIT")
 
     # Contents of files.
 
@@ -421,7 +427,7 @@ class Receiver:
 
     def __init__(self, store: Store, folder: Path) -> None:
         self._store = store
-        self._path = folder / base64.b32encode(os.urandom(15)).decode()
+        self._path = folder / os.urandom(16).hex()
         self._file = self._path.open("xb")
         self._digest = hashlib.sha256()
         self.size = 0
@@ -520,7 +526,7 @@ def folder_ids(files: Files) -> dict[str, str]:
     children: dict[str, list[tuple[str, bool, str]]] = {"": []}
     for path, file in files.items():
         folders = ["", *parents(path)]
-        for parent, folder in zip(folders, folders[1:]):
+        for parent, folder in itertools.pairwise(folders):
             if folder not in children:
                 children[folder] = []
                 children[parent].append((folder, True, ""))
@@ -598,11 +604,6 @@ def check_ref(name: str) -> str:
     if not is_valid:
         raise Refused(400, f"not a name for a branch or tag: {name}")
     return name
-
-
-def as_lfs(file: File) -> File:
-    """``file`` as it is when kept as LFS."""
-    return replace(file, oid=_git_id("blob", lfs_pointer(file.sha256, file.size)), is_lfs=True)
 
 
 def _git_id(kind: str, content: bytes) -> str:
