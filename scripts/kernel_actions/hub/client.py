@@ -1,0 +1,484 @@
+"""The only module that speaks to the Hub, through huggingface_hub.
+
+What to upload is planned by a pure function (`plan`); `upload` carries a plan out in one guarded
+commit. Every error of the client becomes one line that says what is missing, without the token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+import urllib.request
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from kernel_actions import console, github
+from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings, printable
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+
+DEFAULT_ADDRESS = "https://huggingface.co"
+# Where to ask for the right to publish kernels, which a Hub account does not have from the start.
+ASK_TO_PUBLISH = "https://huggingface.co/spaces/kernels-community/README/discussions/new"
+MAIN = "main"
+
+# What an embedded Hub is shown. It asks for no token, and is never shown a real one.
+_NO_TOKEN = "embedded-hub-needs-no-token"
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+# How often a commit is planned anew when others commit at the same time.
+_ATTEMPTS = 5
+_REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+# Left behind by Python where a variant was imported; no part of it, and other on each machine.
+_BYTECODE = "__pycache__"
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file on the Hub: its git id, and its SHA-256 if it is kept as LFS."""
+
+    oid: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file to upload: where it is, its size in bytes, its git id and its SHA-256."""
+
+    source: Path
+    size: int
+    oid: str
+    sha256: str
+
+    def is_same(self, remote: RemoteFile) -> bool:
+        """Whether ``remote`` holds the same bytes."""
+        return self.sha256 == remote.sha256 if remote.sha256 else self.oid == remote.oid
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one commit changes, by path in the repository.
+
+    ``added`` are new and changed files. ``kept`` are those that stay as they are, whether they
+    were given or not.
+    """
+
+    added: tuple[str, ...]
+    kept: tuple[str, ...]
+    deleted: tuple[str, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not self.added and not self.deleted
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """The outcome of an upload: what changed, the commit (empty in a dry run) and its address."""
+
+    plan: Plan
+    size: int
+    commit: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A Hub, and how this process is known there. Made by `connect`."""
+
+    address: str
+    is_embedded: bool
+    api: HfApi
+    token: str = ""
+
+    def url(self, repo_id: str, branch: str) -> str:
+        """The address of a branch."""
+        return f"{self.address}/kernels/{repo_id}/tree/{branch}"
+
+
+def plan(
+    remote: Mapping[str, RemoteFile],
+    local: Mapping[str, LocalFile],
+    folders: Iterable[str],
+    *,
+    keeps_others: bool = True,
+) -> Plan:
+    """What to change so that each of ``folders`` holds exactly the ``local`` files.
+
+    Everything is by path in the repository. Other files are kept; without ``keeps_others``, what
+    else is under ``build/`` is deleted.
+    """
+    owned = [f"{folder}/" for folder in folders]
+    if not keeps_others:
+        owned.append("build/")
+
+    def is_stale(path: str) -> bool:
+        # A file in the place of a folder is stale too.
+        return path not in local and any(f"{path}/".startswith(prefix) for prefix in owned)
+
+    return Plan(
+        added=tuple(
+            path
+            for path, file in sorted(local.items())
+            if path not in remote or not file.is_same(remote[path])
+        ),
+        kept=tuple(
+            path
+            for path, file in sorted(remote.items())
+            if not is_stale(path) and (path not in local or local[path].is_same(file))
+        ),
+        deleted=tuple(path for path in sorted(remote) if is_stale(path)),
+    )
+
+
+def local_file(source: Path) -> LocalFile:
+    """Read and hash the file ``source``."""
+    size = source.stat().st_size
+    sha1 = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
+    sha256 = hashlib.sha256()
+    with source.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            sha1.update(chunk)
+            sha256.update(chunk)
+    return LocalFile(source, size, sha1.hexdigest(), sha256.hexdigest())
+
+
+def local_files(folder: Path, path_in_repo: str) -> dict[str, LocalFile]:
+    """The files of ``folder`` but for Python's bytecode, by their path in the repository.
+
+    Raises ``WrongInput`` for a link out of the folder: what a build links to is not published.
+    """
+    found: dict[str, LocalFile] = {}
+    root = folder.resolve()
+    for parent, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if name != _BYTECODE)
+        for name in [*names, *files]:
+            path = Path(parent, name)
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                raise WrongInput(f"{path} is a link out of its variant", repair="put the file itself there")
+        for name in sorted(files):
+            path = Path(parent, name)
+            if path.suffix != ".pyc":
+                found[f"{path_in_repo}/{path.relative_to(root).as_posix()}"] = local_file(path)
+    return found
+
+
+def connect(address: str = "", token: str = "") -> Hub:
+    """The Hub at ``address``; empty: what HF_ENDPOINT says, else huggingface.co.
+
+    ``token`` may be empty: then huggingface_hub looks for one. Neither is ever sent to a loopback
+    address. Raises ``WrongInput`` for an address that cannot be one, ``WrongSurroundings`` when
+    nothing answers on a loopback address, or when the job's identity cannot be exchanged for a
+    token.
+    """
+    address = (address or os.environ.get("HF_ENDPOINT") or DEFAULT_ADDRESS).rstrip("/")
+    try:
+        parts = urlsplit(address)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or parts.username or parts.path or parts.query:
+        raise WrongInput(
+            f"{address!r} is not the address of a Hub", repair="as in http://127.0.0.1:8750"
+        )
+    is_loopback = parts.hostname in _LOOPBACK
+    if not is_loopback and parts.scheme != "https":
+        raise WrongInput(
+            f"{address} is not encrypted, and everybody on the way could read the token",
+            repair="use https://",
+        )
+    is_embedded = is_loopback and _says_it_is_embedded(address)
+    if is_loopback:
+        _bypass_proxies()
+        token = _NO_TOKEN
+    if is_embedded:
+        _use_lfs()
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()
+    token = token or _default_token()
+    if not is_loopback:
+        github.mask(token)
+    return Hub(address, is_embedded, HfApi(endpoint=address, token=token or False), token)
+
+
+def upload(
+    hub: Hub,
+    repo_id: str,
+    branch: str,
+    local: Mapping[str, LocalFile],
+    folders: Sequence[str],
+    *,
+    message: str,
+    create_pr: bool = False,
+    dry_run: bool = False,
+) -> Uploaded:
+    """Make each of ``folders`` of a branch hold exactly the ``local`` files, in one commit.
+
+    The repository and the branch are made when missing (not for a pull request, whose author may
+    not have the right to). A new version branch starts from the repository's first commit and
+    inherits no variants. When others commit at the same time, the change is planned anew.
+
+    Raises ``WrongInput`` and ``WrongSurroundings``.
+    """
+    check_repo_id(repo_id)
+    for _ in range(_ATTEMPTS):
+        head, keeps_others = _prepare(hub, repo_id, branch, may_create=not create_pr, dry_run=dry_run)
+        remote = _remote_files(hub, repo_id, head) if head else {}
+        planned = plan(remote, local, folders, keeps_others=keeps_others)
+        size = sum(local[path].size for path in planned.added)
+        if dry_run:
+            return Uploaded(planned, size, "", hub.url(repo_id, branch))
+        if planned.is_empty:
+            return Uploaded(planned, 0, head, hub.url(repo_id, branch))
+        with _explained(hub, f"write to {repo_id}"), _moved() as moved, _spoken_warnings():
+            info = hub.api.create_commit(
+                repo_id,
+                _operations(planned, local),
+                commit_message=message,
+                repo_type="kernel",
+                revision=branch,
+                parent_commit=head or None,
+                create_pr=create_pr,
+            )
+        if not moved:
+            return Uploaded(planned, size, info.oid, info.pr_url or hub.url(repo_id, branch))
+        console.say(f"Somebody else committed to {branch} of {repo_id} meanwhile: planning anew")
+    raise WrongSurroundings(
+        f"others keep committing to {branch} of {repo_id}", repair="run again when they are done"
+    )
+
+
+def check_repo_id(repo_id: str) -> None:
+    """Raises ``WrongInput`` unless ``repo_id`` is of the form owner/name."""
+    if not _REPO_ID.fullmatch(repo_id) or "--" in repo_id or ".." in repo_id:
+        raise WrongInput(f"repository {repo_id!r} is not of the form owner/name")
+
+
+def _prepare(
+    hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: bool
+) -> tuple[str, bool]:
+    """The branch's head, and whether to keep the variants that are there already.
+
+    The branch is made when missing, and the repository. In a dry run, the head is where the
+    branch would start; it is empty when there is no repository.
+    """
+    heads = _heads(hub, repo_id)
+    if heads is None:
+        if dry_run:
+            return "", True
+        if not may_create:
+            raise WrongInput(
+                f"{repo_id} does not exist on {hub.address}, or the token may not read it",
+                repair="a pull request needs an existing repository",
+            )
+        with _explained(hub, f"create {repo_id}", is_creation=True):
+            hub.api.create_repo(repo_id, repo_type="kernel", exist_ok=True)
+        heads = _heads(hub, repo_id) or {}
+    if branch == MAIN:
+        return heads.get(MAIN, ""), True
+    with _explained(hub, f"read {repo_id}"):
+        history = hub.api.list_repo_commits(repo_id, repo_type="kernel", revision=MAIN)
+    main = [commit.commit_id for commit in history]
+    if branch in heads:
+        # Without a commit of its own, it is as new as one that is made now: an upload that made
+        # the branch and then failed is finished by running it again.
+        return heads[branch], heads[branch] not in main
+    if not dry_run:
+        with _explained(hub, f"create the branch {branch} of {repo_id}"):
+            hub.api.create_branch(
+                repo_id, branch=branch, revision=main[-1], repo_type="kernel", exist_ok=True
+            )
+    return main[-1], False
+
+
+def _heads(hub: Hub, repo_id: str) -> dict[str, str] | None:
+    """The commit of every branch; ``None`` when there is no such repository (to this token)."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    with _explained(hub, f"read {repo_id}"):
+        try:
+            refs = hub.api.list_repo_refs(repo_id, repo_type="kernel")
+        except RepositoryNotFoundError:
+            return None
+    return {branch.name: branch.target_commit for branch in refs.branches}
+
+
+def _remote_files(hub: Hub, repo_id: str, revision: str) -> dict[str, RemoteFile]:
+    from huggingface_hub.hf_api import RepoFile
+
+    with _explained(hub, f"read {repo_id}"):
+        return {
+            entry.path: RemoteFile(entry.blob_id, entry.lfs.sha256 if entry.lfs else None)
+            for entry in hub.api.list_repo_tree(
+                repo_id, recursive=True, revision=revision, repo_type="kernel"
+            )
+            if isinstance(entry, RepoFile)
+        }
+
+
+def _operations(
+    planned: Plan, local: Mapping[str, LocalFile]
+) -> list[CommitOperationAdd | CommitOperationDelete]:
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    # Deleted first, so that a folder can take the place of a file.
+    return [
+        *(CommitOperationDelete(path, is_folder=False) for path in planned.deleted),
+        *(CommitOperationAdd(path, local[path].source) for path in planned.added),
+    ]
+
+
+def _default_token() -> str:
+    """The token that huggingface_hub finds: of trusted publishing, HF_TOKEN, or a log-in; or none."""
+    from huggingface_hub import get_token
+
+    try:
+        return get_token() or ""
+    except Exception as error:
+        # The exchange of the job's identity fails in many ways; none has a token in its message.
+        raise WrongSurroundings(
+            f"no token for the Hub: {error}",
+            repair="check HF_OIDC_RESOURCE and `permissions: id-token: write`, or give a token",
+        ) from error
+
+
+def _says_it_is_embedded(address: str) -> bool:
+    """Whether a loopback address is of an embedded Hub. Raises ``WrongSurroundings``."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{address}/api/embedded-hub", timeout=10) as answer:
+            said = json.loads(answer.read(10_000))
+    except urllib.request.HTTPError:
+        return False
+    except ValueError:
+        return False
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise WrongSurroundings(
+            f"no Hub answers at {address}: {getattr(reason, 'strerror', None) or reason}",
+            repair="start one with `kernel-actions hub`, or give another address by --hub",
+        ) from error
+    return isinstance(said, dict) and said.get("embedded") is True
+
+
+def _bypass_proxies() -> None:
+    """Keep requests to loopback from a proxy, which would look for the Hub on its own machine."""
+    for name in ("NO_PROXY", "no_proxy"):
+        known = [entry for entry in os.environ.get(name, "").split(",") if entry]
+        os.environ[name] = ",".join(dict.fromkeys([*known, "127.0.0.1", "localhost", "::1"]))
+
+
+def _use_lfs() -> None:
+    """Have huggingface_hub send large files by LFS, all that an embedded Hub speaks, not by xet.
+
+    The variable is read once, at import; children of this process read it too.
+    """
+    os.environ["HF_HUB_DISABLE_XET"] = "1"
+    constants = sys.modules.get("huggingface_hub.constants")
+    if constants is not None:
+        setattr(constants, "HF_HUB_DISABLE_XET", True)  # noqa: B010
+
+
+@contextmanager
+def _moved() -> Iterator[list[bool]]:
+    """Yields a list, which is not empty afterwards when the branch was not at the given parent."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    moved: list[bool] = []
+    try:
+        yield moved
+    except HfHubHTTPError as error:
+        if error.response.status_code != 412:
+            raise
+        moved.append(True)
+
+
+@contextmanager
+def _spoken_warnings() -> Iterator[None]:
+    """Say what the client warns of (about the card, most often) in one line each."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        if issubclass(warning.category, UserWarning):
+            console.say(f"warning: {printable(str(warning.message))}")
+
+
+@contextmanager
+def _explained(hub: Hub, action: str, *, is_creation: bool = False) -> Iterator[None]:
+    """Turn the client's errors, while it tries to ``action``, into those of this suite."""
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        yield
+    except KernelActionsError:
+        raise
+    except Exception as error:
+        # An upload in several threads wraps what went wrong in one of them.
+        for cause in _causes(error):
+            if isinstance(cause, HfHubHTTPError):
+                raise _refusal(hub, action, cause, is_creation) from error
+            if isinstance(cause, httpx2.TransportError):
+                raise WrongSurroundings(
+                    f"cannot {action}: {hub.address} does not answer ({_said(hub, cause)})",
+                    repair="check the network and --hub, then run again: what arrived is not sent twice",
+                ) from error
+        if isinstance(error, OSError | RuntimeError):
+            raise WrongSurroundings(f"cannot {action}: {_said(hub, error)}") from error
+        if isinstance(error, ValueError):
+            raise WrongInput(f"cannot {action}: {_said(hub, error)}") from error
+        raise
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+def _refusal(hub: Hub, action: str, error: Exception, is_creation: bool) -> KernelActionsError:
+    """What an HTTP error of the Hub means for who tries to ``action``."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    assert isinstance(error, HfHubHTTPError)
+    status = error.response.status_code
+    said = _said(hub, error.server_message or f"HTTP {status}")
+    what = f"cannot {action} on {hub.address}: {said}"
+    if status == 401:
+        return WrongSurroundings(
+            what, repair="give a valid token: by HF_TOKEN, the input token, or trusted publishing"
+        )
+    if status == 403 and is_creation:
+        return WrongSurroundings(
+            what,
+            repair="the token needs write permission for the owner, and an account needs approval to "
+            f"publish kernels: ask the kernels-community organisation at {ASK_TO_PUBLISH}",
+        )
+    if status == 403:
+        return WrongSurroundings(
+            what,
+            repair="the token needs write permission for this repository: ask one of its owners, or "
+            "open a pull request with --create-pr",
+        )
+    if status == 429 or status >= 500:
+        return WrongSurroundings(what, repair="run again later: what arrived is not sent twice")
+    return WrongInput(what)
+
+
+def _said(hub: Hub, message: object) -> str:
+    """``message`` on one line, without the token."""
+    text = printable(str(message))
+    return text.replace(hub.token, "***") if hub.token else text

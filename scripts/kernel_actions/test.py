@@ -1,0 +1,294 @@
+"""``test``: the kernel's own tests against a built variant, loaded as its users load it.
+
+Green means tested: no test selected, all skipped, an error on the way to the tests, and a GPU
+variant without a GPU are failures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from kernel_actions import built, console, github, manifest, process
+from kernel_actions.errors import (
+    EXIT_DONE,
+    KernelFailed,
+    Place,
+    WrongSurroundings,
+)
+
+if TYPE_CHECKING:
+    from kernel_actions.cli import Options
+
+# The marker that the builder's ciTests select by.
+MARKER = "kernels_ci"
+# The line of the failure at the end of pytest's text about it: `tests/test_it.py:12: AssertionError`.
+_FAILURE_LINE = re.compile(r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+): ", re.MULTILINE)
+_LARGEST_JUNIT = 200_000_000
+_GPU_PROBE = (
+    "import torch; found = torch.cuda.is_available() or (hasattr(torch, 'xpu') and torch.xpu.is_available()); "
+    "print(torch.cuda.get_device_name() if torch.cuda.is_available() else found)"
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A test that failed, with the first line of the reason, and where."""
+
+    test: str
+    reason: str
+    path: str | None
+    line: int | None
+
+
+@dataclass(frozen=True)
+class TestReport:
+    """What became of the tests of one variant. ``digest`` names the files that were tested:
+    the hash of their hashes, as ``metadata.json`` lists them."""
+
+    variant: str
+    digest: str | None
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+    gpu: str | None
+    failures: tuple[Failure, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for programs, as it stands in ``<variant>.test-report.json``."""
+        return {"verdict": "passed" if self.is_passed else "failed", **asdict(self)}
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether at least one test ran and passed, and none failed."""
+        return self.passed > 0 and self.failed == 0
+
+    @property
+    def summary(self) -> str:
+        """The counts in words."""
+        counts = [f"{self.passed} passed"]
+        counts += [f"{self.failed} failed"] if self.failed else []
+        counts += [f"{self.skipped} skipped"] if self.skipped else []
+        return ", ".join(counts)
+
+
+def run(options: Options) -> int:
+    """The command ``test``."""
+    kernel_dir = options.kernel_dir
+    build_dir = kernel_dir / options.build_dir
+    variant = built.choose(build_dir, options.variant)
+    with github.group(f"Tests of {variant.name}"), github.untrusted_output():
+        report = run_tests(
+            kernel_dir,
+            variant,
+            require_gpu=options.require_gpu,
+            junit=Path(options.junit) if options.junit else None,
+            is_shown=True,
+        )
+    _print(options.format, report, report_path(variant))
+    check(report, kernel_dir)
+    return EXIT_DONE
+
+
+def run_tests(
+    kernel_dir: Path,
+    variant: built.BuiltVariant,
+    *,
+    require_gpu: str = "auto",
+    junit: Path | None = None,
+    is_shown: bool = False,
+) -> TestReport:
+    """Run the kernel's tests against ``variant``, and write the report beside it.
+
+    Raises ``KernelFailed`` when there are no tests or they ended early, ``WrongSurroundings`` when the variant needs a GPU and there is none.
+    """
+    kernel = manifest.load(kernel_dir)
+    tests = kernel_dir / "tests"
+    if not any(tests.glob("**/test_*.py")) and not any(tests.glob("**/*_test.py")):
+        raise KernelFailed(
+            f"{tests} has no tests",
+            repair=f"add tests/test_{kernel.python_name}.py with tests marked @pytest.mark.{MARKER}",
+        )
+    gpu = _gpu(variant, require_gpu)
+    started = time.monotonic()
+    with _staged(variant) as folder:
+        result = folder / "junit.xml"
+        arguments: list[str | Path] = [
+            sys.executable, "-I", "-m", "pytest", tests.resolve(), "-m", MARKER,
+            # The kernel's folder stays as it is: no cache of pytest's in it.
+            "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={result}",
+        ]  # fmt: skip
+        repo_id = kernel.repo_id or f"local/{kernel.name}"
+        finished = process.run(
+            arguments,
+            directory=kernel_dir,
+            environment=_environment(f"{repo_id}={folder}"),
+            on_line=console.say if is_shown else None,
+        )
+        report = _read(variant, result, finished, gpu, time.monotonic() - started)
+        if junit is not None:
+            built.write_whole(junit, result.read_bytes())
+    built.write_whole(report_path(variant), (json.dumps(report.as_json(), indent=2) + "\n").encode())
+    return report
+
+
+def report_path(variant: built.BuiltVariant) -> Path:
+    """Where the report on ``variant`` is written: beside its folder, which stays as it was built."""
+    return variant.path.with_name(f"{variant.name}.test-report.json")
+
+
+def check(report: TestReport, kernel_dir: Path) -> None:
+    """Raise ``KernelFailed`` unless the tests passed, with the reason of the first failure."""
+    if report.is_passed:
+        return
+    if report.failures:
+        first = report.failures[0]
+        where = Place(Path(first.path), first.line) if first.path else None
+        raise KernelFailed(
+            f"{report.variant}: {report.failed} of {report.passed + report.failed} tests failed; "
+            f"{first.test}: {first.reason}",
+            where=where,
+        )
+    if report.skipped:
+        raise KernelFailed(
+            f"{report.variant}: all {report.skipped} tests were skipped, so that nothing was tested"
+        )
+    raise KernelFailed(
+        f"{report.variant}: 0 tests ran",
+        where=Place(kernel_dir / "tests"),
+        repair=f"mark the kernel's tests with @pytest.mark.{MARKER}",
+    )
+
+
+def _environment(local_kernels: str) -> dict[str, str]:
+    """The variables that tests get: no secrets, and the built variant in place of the Hub's."""
+    environment = process.without_secrets(os.environ)
+    # Plug-ins and options of whoever runs this are not the kernel's.
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONPATH"):
+        environment.pop(name, None)
+    return environment | {
+        "LOCAL_KERNELS": local_kernels,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
+
+
+@contextmanager
+def _staged(variant: built.BuiltVariant) -> Iterator[Path]:
+    """A folder that holds a copy of the variant alone, as a repository on the Hub would.
+
+    So the loader chooses it by its name as it would for a user, tests cannot change what is
+    published, and no colon of the real path ends up in LOCAL_KERNELS, which separates by colons.
+    """
+    with tempfile.TemporaryDirectory(prefix="kernel-actions-test-") as name:
+        shutil.copytree(variant.path, Path(name) / "build" / variant.name)
+        yield Path(name)
+
+
+def _gpu(variant: built.BuiltVariant, require_gpu: str) -> str | None:
+    """The GPU that the tests can use. Raises ``WrongSurroundings`` where one is needed and missing."""
+    if require_gpu == "never" or (require_gpu == "auto" and variant.backend not in built.GPU_BACKENDS):
+        return None
+    finished = process.run([sys.executable, "-I", "-c", _GPU_PROBE])
+    answer = finished.output.strip().rpartition("\n")[2]
+    if finished.returncode != 0 or answer in ("", "False"):
+        raise WrongSurroundings(
+            f"{variant.name} needs a GPU and Torch sees none",
+            repair="run on a machine with one, or allow it with --require-gpu never",
+        )
+    return answer
+
+
+def _read(
+    variant: built.BuiltVariant, junit: Path, finished: process.Finished, gpu: str | None, seconds: float
+) -> TestReport:
+    """The report of a run of pytest. Raises ``KernelFailed`` when it did not get to its end."""
+    try:
+        if junit.stat().st_size > _LARGEST_JUNIT:
+            raise KernelFailed(f"{variant.name}: the tests' report is larger than 200 MB")
+        suite = ElementTree.parse(junit).getroot()
+    except (OSError, ElementTree.ParseError) as error:
+        raise KernelFailed(
+            f"{variant.name}: the tests ended early: {_ending(finished)}",
+        ) from error
+    failures: list[Failure] = []
+    passed = skipped = 0
+    for case in suite.iter("testcase"):
+        outcomes = {child.tag: child for child in case}
+        problem = outcomes.get("failure", outcomes.get("error"))
+        if problem is not None:
+            failures.append(_failure(case, problem))
+        elif "skipped" in outcomes:
+            skipped += 1
+        else:
+            passed += 1
+    # 0: all passed; 1: some failed; 5: none selected. Anything else is pytest's own trouble.
+    if finished.returncode not in (0, 1, 5) and not failures:
+        raise KernelFailed(f"{variant.name}: the tests ended early: {_ending(finished)}")
+    return TestReport(
+        variant=variant.name,
+        digest=variant.digest,
+        passed=passed,
+        failed=len(failures),
+        skipped=skipped,
+        seconds=round(seconds, 3),
+        gpu=gpu,
+        failures=tuple(failures),
+    )
+
+
+def _failure(case: ElementTree.Element, problem: ElementTree.Element) -> Failure:
+    text = problem.text or ""
+    reason = (problem.get("message") or text).strip().partition("\n")[0]
+    places = list(_FAILURE_LINE.finditer(text))
+    path = places[-1]["path"] if places else case.get("file")
+    name = "::".join(part for part in (case.get("classname"), case.get("name")) if part)
+    return Failure(
+        test=name,
+        reason=reason[:300],
+        path=path,
+        line=int(places[-1]["line"]) if places else None,
+    )
+
+
+def _ending(finished: process.Finished) -> str:
+    if finished.returncode < 0:
+        return f"killed by signal {-finished.returncode}"
+    lines = [line for line in finished.output.splitlines() if line.strip()]
+    return f"exit code {finished.returncode}: {lines[-1] if lines else 'no output'}"
+
+
+def _print(form: str, report: TestReport, path: Path) -> None:
+    if form == "json":
+        print(json.dumps(report.as_json(), indent=2))
+        return
+    rows = [(one.test, f"{one.path or ''}:{one.line or ''}".strip(":"), one.reason) for one in report.failures]
+    header = ("failed", "where", "why")
+    if rows:
+        print(console.table(header, rows))
+        print()
+    print(f"{report.variant}: {report.summary} in {console.duration(report.seconds)}")
+    if form == "github":
+        for one in report.failures[:10]:
+            where = Place(Path(one.path), one.line) if one.path else None
+            github.annotate("error", one.reason, where=where, title=one.test)
+        github.set_outputs({"passed": str(report.passed), "report": path.as_posix()})
+        github.add_summary(
+            f"### Tests of {console.markdown_text(report.variant)}\n\n"
+            f"{'✅' if report.is_passed else '❌'} {report.summary} in {console.duration(report.seconds)}\n\n"
+            + (console.markdown_table(header, rows) if rows else "")
+        )
+
