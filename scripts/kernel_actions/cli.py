@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kernel_actions import __version__, console, github
-from kernel_actions.errors import EXIT_DONE, KernelActionsError, WrongInput, WrongSurroundings
+from kernel_actions.errors import EXIT_DONE, KernelActionsError, Place, WrongInput, WrongSurroundings
 from kernel_actions.options import COMMANDS, Command, Option
 
 DESCRIPTION = "Takes a GPU kernel in the kernel-builder format from a commit to the Hub."
@@ -135,6 +135,11 @@ def main(arguments: Sequence[str]) -> int:
     return guarded(lambda: _run(arguments))
 
 
+def entry() -> None:
+    """The program ``kernel-actions`` of the installed package."""
+    sys.exit(main(sys.argv[1:]))
+
+
 def guarded(action: Callable[[], int]) -> int:
     """Run ``action``; whatever goes wrong becomes one line on stderr and an exit code."""
     from kernel_actions.process import interruptible
@@ -154,6 +159,24 @@ def guarded(action: Callable[[], int]) -> int:
         failure = WrongSurroundings(f"{where}{error.strerror or error}")
         _report(failure)
         return failure.exit_code
+    except Exception as error:
+        if console.is_verbose():
+            raise
+        _report(_unexpected(error))
+        return WrongSurroundings.exit_code
+
+
+def _unexpected(error: Exception) -> KernelActionsError:
+    """A bug of the suite, in one line. KA_VERBOSE=1 shows the traceback."""
+    import traceback  # Not at the top, for the sake of quick commands.
+
+    frames = traceback.extract_tb(error.__traceback__)
+    where = Place(Path(frames[-1].filename), frames[-1].lineno) if frames else None
+    return WrongSurroundings(
+        f"unexpected {type(error).__name__}: {error}",
+        where=where,
+        repair="this is a bug of kernel-actions: report it with the output under KA_VERBOSE=1",
+    )
 
 
 def _report(error: KernelActionsError) -> None:

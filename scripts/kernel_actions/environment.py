@@ -21,10 +21,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernel_actions import console, process
-from kernel_actions.errors import WrongInput, WrongSurroundings
+from kernel_actions.errors import EXIT_DONE, WrongInput, WrongSurroundings
 from kernel_actions.options import Command, Environment
+
+if TYPE_CHECKING:
+    from kernel_actions.cli import Options
 
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -44,6 +48,12 @@ class Plan:
     lock: Path
     torch: str
     torch_index: str
+
+
+def run(options: Options) -> int:
+    """The command ``environment``."""
+    print(make(plan(getattr(options, "for"))))
+    return EXIT_DONE
 
 
 def is_needed(command: Command) -> bool:
@@ -71,7 +81,7 @@ def restart_in(command: Command, arguments: Sequence[str]) -> None:
 def plan(purpose: Environment, holds_token: bool = False) -> Plan:
     """The environment for ``purpose`` on this machine. Makes nothing."""
     lock = REQUIREMENTS / f"{purpose}.txt"
-    torch = _torch_build() if purpose == "kernel" else "none"
+    torch = _torch_build() if purpose in ("kernel", "dev") else "none"
     torch_index = os.environ.get("KA_TORCH_INDEX", "")
     content = lock.read_bytes()
     if torch != "none":

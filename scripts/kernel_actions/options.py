@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["text", "boolean", "integer", "choice"]
-Environment = Literal["", "hub", "kernel"]
+Environment = Literal["", "hub", "kernel", "dev"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class Command:
         return "hub.server" if self.name == "hub" else self.name
 
 
+KERNEL_DIR = Option("kernel-dir", "Folder of the kernel, which holds build.toml.", default=".")
 FORMAT = Option(
     "format",
     "How results are printed: a table for people, JSON for programs, or github "
@@ -251,6 +252,23 @@ HUB_SERVER = Command(
     ),
 )
 
+ENVIRONMENT = Command(
+    name="environment",
+    summary="Make the locked environment that commands run in, and print its interpreter.",
+    takes_kernel=False,
+    options=(
+        Option(
+            "for",
+            "What it is for: hub (publishing), kernel (building and testing as well), "
+            "dev (working on the suite).",
+            default="kernel",
+            kind="choice",
+            choices=("hub", "kernel", "dev"),
+        ),
+    ),
+)
+
 COMMANDS: dict[str, Command] = {
-    command.name: command for command in (MATRIX, BUILD, TEST, UPLOAD, PIPELINE, HUB_SERVER)
+    command.name: command
+    for command in (MATRIX, BUILD, TEST, UPLOAD, PIPELINE, HUB_SERVER, ENVIRONMENT)
 }

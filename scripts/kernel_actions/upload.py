@@ -1,0 +1,214 @@
+"""The command `upload`: the built variants to one branch of the Hub, in one commit."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_actions import console, github, manifest
+from kernel_actions.cli import Options
+from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
+from kernel_actions.hub import client
+from kernel_actions.hub.client import Hub, Plan, Uploaded
+from kernel_actions.manifest import Manifest
+
+# Framework, then backend and platform: torch212-cxx11-cu130-x86_64-linux, torch-cuda.
+_VARIANT = re.compile(r"(?:torch(?:\d+|-stable-abi\d+)?|tvm-ffi\d+)(?:-[a-z0-9_.]+)+")
+_HEADER = ("variant", "added", "kept", "deleted")
+
+
+@dataclass(frozen=True)
+class BuiltVariant:
+    """A variant's folder, the kernel's version in its metadata.json, and what built it.
+
+    ``builder`` is ``nix`` or ``local``, and empty when no report says it.
+    """
+
+    name: str
+    folder: Path
+    version: int
+    builder: str
+
+    @property
+    def path_in_repo(self) -> str:
+        """The variant's folder on the Hub."""
+        return f"build/{self.name}"
+
+
+def run(options: Options) -> int:
+    """Upload every variant under ``options.build_dir``, and the card if there is one.
+
+    Raises ``WrongInput``, ``KernelFailed`` (a gate refused) and ``WrongSurroundings``.
+    """
+    kernel = manifest.load(options.kernel_dir)
+    repo_id = options.repo_id or kernel.repo_id
+    if not repo_id:
+        raise WrongInput(
+            "no repository to upload to", where=kernel.place("general"),
+            repair="give --repo-id, or set general.hub.repo-id",
+        )
+    client.check_repo_id(repo_id)
+    build_dir = options.kernel_dir / options.build_dir
+    variants = built_variants(build_dir)
+    check_versions(variants, kernel)
+    branch = options.branch or kernel.branch or f"v{kernel.version}"
+    hub = client.connect(options.hub, options.token)
+    if not hub.is_embedded and not options.allow_local_build:
+        check_published(variants, build_dir)
+
+    local = {}
+    for variant in variants:
+        local.update(client.local_files(variant.folder, variant.path_in_repo))
+    console.say(f"Uploading {len(variants)} variants to {branch} of {repo_id} on {hub.address}")
+    uploaded = client.upload(
+        hub,
+        repo_id,
+        branch,
+        local,
+        [variant.path_in_repo for variant in variants],
+        message=f"Upload {len(variants)} variants of {kernel.name}",
+        create_pr=options.create_pr,
+        dry_run=options.dry_run,
+    )
+    card = _upload_card(hub, repo_id, options, build_dir)
+    _report(options, repo_id, branch, uploaded, card)
+    return EXIT_DONE
+
+
+def built_variants(build_dir: Path) -> list[BuiltVariant]:
+    """The variants in ``build_dir``, by name.
+
+    Raises ``WrongInput`` when there are none, ``KernelFailed`` for one that is half-made.
+    """
+    found = []
+    for folder in sorted(build_dir.iterdir()) if build_dir.is_dir() else []:
+        if folder.is_dir() and _VARIANT.fullmatch(folder.name):
+            found.append(_built_variant(folder, build_dir / f"{folder.name}.report.json"))
+    if not found:
+        raise WrongInput(f"{build_dir} holds no variants", repair="build some first, or give --build-dir")
+    return found
+
+
+def _built_variant(folder: Path, report: Path) -> BuiltVariant:
+    for name in ("metadata.json", "__init__.py"):
+        if not (folder / name).is_file():
+            raise KernelFailed(
+                f"the variant has no {name}", where=Place(folder), repair="build it again, or remove it"
+            )
+    version = _json_file(folder / "metadata.json").get("version")
+    if not isinstance(version, int):
+        raise KernelFailed(
+            "has no version", where=Place(folder / "metadata.json"), repair="build the variant again"
+        )
+    builder = _json_file(report).get("builder") if report.is_file() else ""
+    return BuiltVariant(folder.name, folder, version, builder if isinstance(builder, str) else "")
+
+
+def _json_file(path: Path) -> dict[str, object]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise KernelFailed("is not a JSON object", where=Place(path), repair="build the variant again")
+    return value
+
+
+def check_versions(variants: Sequence[BuiltVariant], kernel: Manifest) -> None:
+    """Raises ``KernelFailed`` unless every variant is of the version that build.toml says."""
+    if kernel.version is None:
+        raise WrongInput("has no version", where=kernel.place("general"), repair="add version = 1")
+    for variant in variants:
+        if variant.version != kernel.version:
+            raise KernelFailed(
+                f"is of version {variant.version}, but build.toml says {kernel.version}",
+                where=Place(variant.folder / "metadata.json"),
+                repair="build the variant again, or remove it",
+            )
+
+
+def check_published(variants: Sequence[BuiltVariant], build_dir: Path) -> None:
+    """Raises ``KernelFailed`` unless every variant is of a Nix build, as what others load must be."""
+    for variant in variants:
+        if variant.builder != "nix":
+            what = "was built by the local builder" if variant.builder == "local" else "has no build report"
+            raise KernelFailed(
+                f"{variant.name} {what}, and only builds of Nix are published",
+                where=Place(build_dir / f"{variant.name}.report.json"),
+                repair="build it with `--backend-tool nix`; --allow-local-build publishes it as it is",
+            )
+
+
+def _upload_card(hub: Hub, repo_id: str, options: Options, build_dir: Path) -> Uploaded | None:
+    """The kernel's card to `main`: the builder's, which is filled in, before the source's."""
+    for card in (build_dir / "CARD.md", options.kernel_dir / "CARD.md"):
+        if card.is_file():
+            return client.upload(
+                hub,
+                repo_id,
+                client.MAIN,
+                {"README.md": client.local_file(card)},
+                (),
+                message="Update the card",
+                create_pr=options.create_pr,
+                dry_run=options.dry_run,
+            )
+    return None
+
+
+def _report(
+    options: Options, repo_id: str, branch: str, uploaded: Uploaded, card: Uploaded | None
+) -> None:
+    rows = _rows(uploaded.plan)
+    if options.format == "json":
+        plan = uploaded.plan
+        result = {
+            "repo_id": repo_id,
+            "branch": branch,
+            "commit": uploaded.commit,
+            "url": uploaded.url,
+            "dry_run": options.dry_run,
+            "bytes": uploaded.size,
+            "added": plan.added,
+            "kept": plan.kept,
+            "deleted": plan.deleted,
+            "card": None if card is None else {"commit": card.commit, "changed": not card.plan.is_empty},
+        }
+        print(json.dumps(result, indent=2))
+        return
+    lines = [_sentence(options, uploaded)]
+    if card is not None and not card.plan.is_empty:
+        lines.append(f"The card {'would be' if options.dry_run else 'was'} updated: {card.url}")
+    print(console.table(_HEADER, rows))
+    print("\n".join(lines))
+    if options.format == "github":
+        github.set_outputs({"commit": uploaded.commit, "url": uploaded.url})
+        text = "\n\n".join(console.markdown_text(line) for line in lines)
+        title = console.markdown_text(f"Upload to {branch} of {repo_id}")
+        github.add_summary(f"### {title}\n\n{console.markdown_table(_HEADER, rows)}\n{text}\n")
+
+
+def _sentence(options: Options, uploaded: Uploaded) -> str:
+    size = console.size(uploaded.size)
+    if uploaded.plan.is_empty:
+        return f"Nothing to change: {uploaded.url}"
+    if options.dry_run:
+        return f"Dry run, nothing was changed: {size} would be sent to {uploaded.url}"
+    return f"Sent {size} as commit {uploaded.commit}: {uploaded.url}"
+
+
+def _rows(plan: Plan) -> list[tuple[str, str, str, str]]:
+    """The number of files of each variant, and of all that is outside of variants."""
+    counts: dict[str, list[int]] = {}
+    for column, paths in enumerate((plan.added, plan.kept, plan.deleted)):
+        for path in paths:
+            parts = path.split("/")
+            is_in_variant = len(parts) > 2 and parts[0] == "build"
+            counts.setdefault(parts[1] if is_in_variant else "(others)", [0, 0, 0])[column] += 1
+    return [
+        (name, str(added), str(kept), str(deleted))
+        for name, (added, kept, deleted) in sorted(counts.items())
+    ]
