@@ -202,8 +202,19 @@ def _timed(arguments: Sequence[str]) -> tuple[process.Finished, float]:
     echo = console.say if console.is_verbose() else None
     with tempfile.TemporaryDirectory(prefix="kernel-actions-") as nowhere:
         # pip run in a project's folder must not read that project's files.
-        finished = process.run(arguments, directory=Path(nowhere), on_line=echo)
+        finished = process.run(
+            arguments, directory=Path(nowhere), environment=_for_installer(), on_line=echo
+        )
     return finished, time.monotonic() - started
+
+
+def _for_installer() -> dict[str, str]:
+    """The variables that pip gets: no secrets but those of package indexes and proxies."""
+    return process.without_secrets(os.environ) | {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("PIP_") or name.lower().endswith("_proxy")
+    }
 
 
 @contextmanager

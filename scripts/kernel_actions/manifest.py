@@ -199,8 +199,9 @@ def load(kernel_dir: Path) -> Manifest:
     errors = list(_check(file))
     if errors:
         first = errors[0]
-        more = f"; {len(errors) - 1} more like it" if len(errors) > 1 else ""
-        raise WrongInput(first.what + more, where=first.where, repair=first.repair)
+        more = f"{len(errors) - 1} more to mend in this file" if len(errors) > 1 else ""
+        repair = "; ".join(part for part in (first.repair, more) if part)
+        raise WrongInput(first.what, where=first.where, repair=repair)
     return _read(file)
 
 

@@ -14,10 +14,12 @@ from pathlib import Path
 
 from kernel_actions.errors import Interrupted, WrongSurroundings
 
-# Names of variables that hold secrets: tokens of the Hub, of GitHub and of a job's identity.
+# Names of variables that hold secrets: tokens of the Hub, of GitHub and of a job's identity, keys.
 _SECRET_NAME = re.compile(
-    r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|PRIVATE_KEY|API_KEY|ACCESS_KEY|NETRC|AUTH", re.IGNORECASE
+    r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|_KEY$|NETRC|(?<![A-Z])AUTH(?![A-Z])", re.IGNORECASE
 )
+# A user and a password inside an address, as package indexes and proxies have them.
+_SECRET_VALUE = re.compile(r"://[^/@\s]+@")
 # How long a child may take to end by itself once it was asked to, in seconds.
 _GRACE = 5.0
 
@@ -31,11 +33,15 @@ class Finished:
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment`` without variables whose names say that they hold a secret.
+    """``environment`` without variables that hold a secret, going by their name or value.
 
-    For every child that runs code which is not the suite's own: installers, compilers, tests.
+    For every child that runs code which is not the suite's own: compilers, tests, the kernel.
     """
-    return {name: value for name, value in environment.items() if not _SECRET_NAME.search(name)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if not _SECRET_NAME.search(name) and not _SECRET_VALUE.search(value)
+    }
 
 
 def run(

@@ -1,0 +1,69 @@
+"""Loads a kernel from the Hub of HF_ENDPOINT and says what it got. A program of its own.
+
+It is run in a fresh process, and imports nothing of the suite: what happens here is what happens
+to a user. With ``--demo``, the file's ``main(kernel, output)`` gets the loaded kernel and returns
+the path of what it made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def load(repo_id: str, version: int) -> tuple[ModuleType, dict[str, Any]]:
+    """The kernel's module, and a description: its variant and its public names."""
+    from kernels import get_kernel
+
+    # The repository is the author's own, or one that they chose to check.
+    kernel = get_kernel(repo_id, version=version, trust_remote_code=True)
+    file = kernel.__file__
+    if file is None:
+        raise RuntimeError("the loaded kernel is not a file")
+    names = list(getattr(kernel, "__all__", [])) or [one for one in dir(kernel) if not one.startswith("_")]
+    return kernel, {"variant": Path(file).parent.name, "names": names}
+
+
+def demonstrate(kernel: ModuleType, demo: Path, output: Path) -> str:
+    """Call ``main(kernel, output)`` of the file ``demo``, and return the path of what it made."""
+    spec = importlib.util.spec_from_file_location("demo", demo)
+    if spec is None or spec.loader is None or not demo.is_file():
+        raise FileNotFoundError(f"{demo}, the demo of kernel-actions.toml, is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return str(module.main(kernel, output))
+
+
+def main() -> None:
+    """Load as the arguments say, and write the answer, with the seconds taken, or the error."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repo-id", required=True)
+    parser.add_argument("--version", type=int, required=True)
+    parser.add_argument("--answer", type=Path, required=True)
+    parser.add_argument("--demo", type=Path)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    try:
+        kernel, answer = load(arguments.repo_id, arguments.version)
+    except Exception as error:  # Whatever the kernel's code raises is the answer.
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    else:
+        loaded = time.monotonic()
+        answer["load_seconds"] = loaded - started
+        if arguments.demo is not None:
+            try:
+                answer["made"] = demonstrate(kernel, arguments.demo, arguments.output)
+            except Exception as error:
+                answer["demo_error"] = f"{type(error).__name__}: {error}"
+            answer["demo_seconds"] = time.monotonic() - loaded
+    arguments.answer.write_text(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

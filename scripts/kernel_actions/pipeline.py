@@ -1,0 +1,234 @@
+"""``pipeline``: a kernel from source to a Hub and back into a Python process, on this machine.
+
+It needs no GPU, no Nix and no account: it builds with the local builder and publishes to an
+embedded Hub on loopback. Another Hub is used only when ``--hub`` names it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kernel_actions import build, built, console, github, manifest, matrix, process, settings, test, upload
+from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongInput
+from kernel_actions.hub.embedded import embedded
+from kernel_actions.manifest import Manifest
+
+if TYPE_CHECKING:
+    from kernel_actions.cli import Options
+
+Made = TypeVar("Made")
+_LOADER = Path(__file__).resolve().parent / "load_kernel.py"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage did: ``result`` in a word or two, and ``made``, what there is now.
+
+    ``seconds`` is for a stage whose work was done, and timed, in a process of an earlier one.
+    """
+
+    result: str
+    made: str
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage that ended, with the seconds that it took."""
+
+    name: str
+    outcome: Outcome
+    seconds: float
+
+
+@dataclass
+class Progress:
+    """The stages so far, shown as they go."""
+
+    names: tuple[str, ...]
+    done: list[Stage] = field(default_factory=list)
+
+    def run(self, name: str, action: Callable[[], tuple[Outcome, Made]]) -> Made:
+        """Run one stage and return what it made. One that fails is in the table too, as the last."""
+        console.say(f"[{len(self.done) + 1}/{len(self.names)}] {name}")
+        started = time.monotonic()
+        try:
+            outcome, made = action()
+        except KernelActionsError as error:
+            word = "interrupted" if error.exit_code > 128 else "failed"
+            self.done.append(Stage(name, Outcome(word, ""), time.monotonic() - started))
+            raise
+        seconds = time.monotonic() - started if outcome.seconds is None else outcome.seconds
+        self.done.append(Stage(name, outcome, seconds))
+        console.say(f"      {outcome.result} ({console.duration(seconds)})")
+        return made
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """The table's rows, one for each stage."""
+        rows = [
+            (one.name, one.outcome.result, console.duration(one.seconds), one.outcome.made)
+            for one in self.done
+        ]
+        return rows + [(name, "not reached", "", "") for name in self.names[len(rows) :]]
+
+
+def run(options: Options) -> int:
+    """The command ``pipeline``."""
+    kernel_dir = options.kernel_dir.resolve()
+    kernel = manifest.load(kernel_dir)
+    if kernel.repo_id is None or kernel.version is None:
+        raise WrongInput(
+            "has no general.hub.repo-id" if kernel.repo_id is None else "has no version",
+            where=kernel.place("general"),
+            repair="the pipeline publishes to that repository and version",
+        )
+    output = kernel_dir / options.output
+    names = ("plan", "build", "test", "upload", "load")
+    demo = settings.load(kernel_dir).demo
+    progress = Progress((*names, "picture") if demo else names)
+    try:
+        _run_stages(kernel, kernel_dir, output, options.hub, demo, progress)
+    finally:
+        _print(options.format, progress)
+    return EXIT_DONE
+
+
+def _run_stages(
+    kernel: Manifest, kernel_dir: Path, output: Path, hub: str, demo: str | None, progress: Progress
+) -> None:
+    """All stages. Each hands what it made to the next."""
+    progress.run("plan", lambda: _plan(kernel_dir))
+    variant = progress.run("build", lambda: _build(kernel_dir, output))
+    progress.run("test", lambda: _test(kernel_dir, variant))
+    with nullcontext(hub) if hub else embedded(output / ".pipeline" / "hub") as address:
+        progress.run("upload", lambda: _upload(kernel_dir, output, variant, address))
+        script = kernel_dir / demo if demo else None
+        answer = progress.run("load", lambda: _load(kernel, address, script, output))
+    if script is not None:
+        progress.run("picture", lambda: _picture(script, answer))
+
+
+def _plan(kernel_dir: Path) -> tuple[Outcome, None]:
+    bundled = [variant for variant in matrix.planned_variants(kernel_dir) if variant.bundled]
+    backends = ", ".join(dict.fromkeys(variant.backend for variant in bundled))
+    return Outcome(f"{len(bundled)} variants", f"the builder's bundle for {backends}"), None
+
+
+def _build(kernel_dir: Path, output: Path) -> tuple[Outcome, built.BuiltVariant]:
+    report = build.build(kernel_dir, "", output)
+    made = Outcome("unchanged" if report.reused else "built", str(output / report.variant))
+    return made, built.read(output / report.variant)
+
+
+def _test(kernel_dir: Path, variant: built.BuiltVariant) -> tuple[Outcome, None]:
+    inputs = _test_inputs(kernel_dir, variant)
+    mark = variant.path.parent / ".pipeline" / f"{variant.name}.tested.json"
+    before = _read_json(mark)
+    if before.get("inputs") == inputs:
+        return Outcome(f"unchanged, {before.get('summary')}", str(test.report_path(variant))), None
+    mark.unlink(missing_ok=True)
+    report = test.run_tests(kernel_dir, variant, is_shown=console.is_verbose())
+    test.check(report, kernel_dir)
+    built.write_whole(mark, json.dumps({"inputs": inputs, "summary": report.summary}).encode())
+    return Outcome(report.summary, str(test.report_path(variant))), None
+
+
+def _test_inputs(kernel_dir: Path, variant: built.BuiltVariant) -> str:
+    """A hash of all that the tests' outcome depends on: the variant, the tests, the environment."""
+    hashed = hashlib.sha256(f"{variant.name} {variant.digest} {sys.prefix} {sys.version}".encode())
+    for path in sorted((kernel_dir / "tests").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            hashed.update(f"\0{path.relative_to(kernel_dir)}\0".encode())
+            hashed.update(path.read_bytes())
+    return hashed.hexdigest()
+
+
+def _upload(
+    kernel_dir: Path, output: Path, variant: built.BuiltVariant, address: str
+) -> tuple[Outcome, None]:
+    published = upload.publish(kernel_dir, output, names=(variant.name,), address=address)
+    changed = published.variants.plan
+    if changed.is_empty:
+        result = "unchanged"
+    else:
+        result = f"{len(changed.added)} files, {console.size(published.variants.size)}"
+    return Outcome(result, f"{published.repo_id} {published.branch} @ {published.variants.commit[:12]}"), None
+
+
+def _load(
+    kernel: Manifest, address: str, demo: Path | None, output: Path
+) -> tuple[Outcome, dict[str, Any]]:
+    """Load the kernel from the Hub in a fresh process with an empty cache, as a user would.
+
+    The demo, which is the kernel's author's code, runs in that process too.
+    """
+    with tempfile.TemporaryDirectory(prefix="kernel-actions-load-") as name:
+        home = Path(name)
+        file = home / "answer.json"
+        arguments = [
+            sys.executable, "-I", str(_LOADER),
+            "--repo-id", str(kernel.repo_id), "--version", str(kernel.version), "--answer", str(file),
+        ]  # fmt: skip
+        if demo is not None:
+            arguments += ["--demo", str(demo), "--output", str(output)]
+        environment = process.without_secrets(os.environ) | {
+            "HF_ENDPOINT": address,
+            "HF_HOME": str(home / "cache"),
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        for variable in ("LOCAL_KERNELS", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "KERNELS_CACHE"):
+            environment.pop(variable, None)
+        finished = process.run(
+            arguments,
+            directory=home,
+            environment=environment,
+            on_line=console.say if console.is_verbose() else None,
+        )
+        answer = _read_json(file)
+    reason = answer.get("error")
+    if reason is None and finished.returncode != 0:
+        reason = (finished.output.strip().splitlines() or [f"exit code {finished.returncode}"])[-1]
+    if reason is not None:
+        raise KernelFailed(f"{kernel.repo_id} version {kernel.version} does not load: {reason}")
+    made = f"{answer['variant']}, from an empty cache"
+    return Outcome(", ".join(answer["names"]), made, answer["load_seconds"]), answer
+
+
+def _picture(demo: Path, answer: dict[str, Any]) -> tuple[Outcome, None]:
+    if "demo_error" in answer:
+        raise KernelFailed(f"the demo failed: {answer['demo_error']}", where=Place(demo))
+    return Outcome("written", str(answer["made"]), answer["demo_seconds"]), None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _print(form: str, progress: Progress) -> None:
+    header = ("stage", "result", "time", "what it made")
+    if form == "json":
+        stages = [
+            asdict(one.outcome) | {"stage": one.name, "seconds": round(one.seconds, 3)}
+            for one in progress.done
+        ]
+        print(json.dumps({"stages": stages}, indent=2))
+        return
+    print(console.table(header, progress.rows()))
+    if form == "github":
+        github.add_summary("### Pipeline\n\n" + console.markdown_table(header, progress.rows()))

@@ -1,0 +1,24 @@
+"""What all tests share, and what keeps the suite's tests away from the builder.
+
+The builder runs ``pytest tests -m kernels_ci`` with torch, kernels and pytest alone, and so does
+``kernel-actions test``: then only the kernel's own tests, in ``tests/kernel``, are collected.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the suite's own tests when those of the kernel are asked for by their marker."""
+    if collection_path.parent != TESTS:
+        return None
+    if config.option.markexpr == "kernels_ci":
+        return collection_path.name != "kernel"
+    # The kernel's tests need a built variant, which the suite's tests build and test by themselves.
+    return True if collection_path.name == "kernel" and "LOCAL_KERNELS" not in os.environ else None

@@ -1,0 +1,98 @@
+"""flake.lock: which revision of the builder a kernel pins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernel_actions import builder
+from kernel_actions.errors import KernelActionsError
+
+from tests.unit.conftest import REVISION
+from tests.unit.kernels import CUDA
+
+
+def _lock(inputs: dict[str, Any], **nodes: Any) -> str:
+    return json.dumps({"nodes": {"root": {"inputs": inputs}, **nodes}, "root": "root", "version": 7})
+
+
+def _github(owner: str, repo: str, rev: str = REVISION) -> dict[str, Any]:
+    return {"locked": {"type": "github", "owner": owner, "repo": repo, "rev": rev}}
+
+
+BUILDER = _github("huggingface", "kernels")
+
+
+@pytest.mark.parametrize(
+    "lock",
+    [
+        _lock({"kernel-builder": "kb"}, kb=BUILDER),
+        _lock({"any-name": "kb"}, kb=BUILDER),
+        _lock({"kb": "kb"}, kb=_github("HuggingFace", "Kernels")),
+        _lock({"kb": "kb", "other": "other"}, kb=BUILDER, other=_github("NixOS", "nixpkgs")),
+        _lock({"kb": ["a", "kb"], "a": "a"}, a={"inputs": {"kb": "b"}}, b=BUILDER),
+        _lock({"one": "one", "two": "two"}, one=BUILDER, two=BUILDER),
+        _lock(
+            {"kb": "kb"},
+            kb={"locked": {"type": "git", "url": "https://github.com/huggingface/kernels.git", "rev": REVISION}},
+        ),
+    ],
+)
+def test_builder_is_found(kernel_dir: Callable[..., Path], lock: str) -> None:
+    assert builder.locked(kernel_dir(CUDA, lock)).commit == REVISION
+
+
+@pytest.mark.parametrize(
+    ("lock", "code", "message"),
+    [
+        ("", 2, "flake.lock:1:1: is not JSON"),
+        ("{", 2, "is not JSON"),
+        ("[" * 100_000, 2, "is not JSON"),
+        ("[]", 2, "has version None"),
+        ('{"version": 4}', 2, "has version 4"),
+        ('{"version": 7}', 2, "has no root node"),
+        ('{"version": 7, "nodes": {}, "root": "root"}', 2, "has no root node"),
+        (_lock({}), 2, "no input is the builder"),
+        (_lock({"a": "missing"}), 2, "no input is the builder"),
+        (_lock({"a": ["a"]}, a=BUILDER), 2, "no input is the builder"),
+        (_lock({"a": 3, "b": None}), 2, "no input is the builder"),
+        (_lock({"kb": "kb"}, kb=_github("somebody", "kernels")), 2, "only somebody/kernels (give the commit"),
+        (_lock({"kb": "kb"}, kb={"locked": {"type": "path", "path": "../x"}}), 2, "no input is the builder"),
+        (
+            _lock({"a": "a", "b": "b"}, a=BUILDER, b=_github("huggingface", "kernel-builder", "1" * 40)),
+            2,
+            "several inputs are the builder: a, b",
+        ),
+        (_lock({"kb": "kb"}, kb=_github("huggingface", "kernels", "v1")), 2, "'v1' is not a commit"),
+        (_lock({"kb": "kb"}, kb=_github("huggingface", "kernels", "0" * 40)), 3, "not in this version's data"),
+    ],
+)
+def test_each_error_says_what_and_where(
+    kernel_dir: Callable[..., Path], lock: str, code: int, message: str
+) -> None:
+    with pytest.raises(KernelActionsError) as error:
+        builder.locked(kernel_dir(CUDA, lock))
+    assert error.value.exit_code == code
+    assert "flake.lock" in str(error.value)
+    assert message in str(error.value)
+
+
+def test_missing_lock(tmp_path: Path) -> None:
+    with pytest.raises(KernelActionsError, match="there is no flake.lock .*nix flake lock"):
+        builder.locked(tmp_path)
+
+
+def test_a_part_of_a_commit_is_not_found() -> None:
+    assert builder._find("table") is None
+    assert builder._find(REVISION[:39]) is None
+
+
+def test_the_bundled_data_is_whole() -> None:
+    tables = {path.stem for path in (builder.DATA / "tables").glob("*.json")}
+    lines = (builder.DATA / "revisions.txt").read_text().splitlines()
+    assert lines == sorted(lines)
+    used = {line.split(" ")[1] for line in lines}
+    assert used == tables

@@ -1,0 +1,95 @@
+"""GitHub Actions: what reaches the runner can be neither broken nor forged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kernel_actions import console, github
+from kernel_actions.errors import Place, WrongInput
+
+
+@pytest.fixture
+def actions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    return tmp_path
+
+
+def _parse(text: str) -> dict[str, str]:
+    """Outputs as the runner reads them."""
+    found: dict[str, str] = {}
+    lines = iter(text.split("\n"))
+    for line in lines:
+        if "<<" in line:
+            name, _, delimiter = line.partition("<<")
+            value = []
+            for part in lines:
+                if part == delimiter:
+                    break
+                value.append(part)
+            found[name] = "\n".join(value)
+    return found
+
+
+@pytest.mark.parametrize("value", ["plain", "", "two\nlines", "a<<b\nEOF\nforged=1", "x\nend-0\ny<<z\n"])
+def test_outputs_survive_any_value(actions: Path, value: str) -> None:
+    github.set_outputs({"one": value, "two": "2"})
+    assert _parse((actions / "outputs").read_text()) == {"one": value, "two": "2"}
+
+
+def test_outputs_outside_of_actions_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_OUTPUT", raising=False)
+    github.set_outputs({"one": "1"})
+
+
+def test_annotations_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    place = Place(Path("a,b:c.py"), 3, 5)
+    github.annotate("error", "50%\n::set-output name=x::y", where=place, title="t,i:t")
+    line = capsys.readouterr().err
+    assert line == (
+        "::error title=t%2Ci%3At,file=a%2Cb%3Ac.py,line=3,col=5::50%25%0A::set-output name=x::y\n"
+    )
+
+
+def test_untrusted_output_cannot_give_commands(actions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with github.untrusted_output():
+        console.say("::error::forged")
+    first, _, last = capsys.readouterr().err.splitlines()
+    token = first.removeprefix("::stop-commands::")
+    assert len(token) == 32
+    assert last == f"::{token}::"
+
+
+def test_every_line_of_a_secret_is_masked(actions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    github.mask("one\ntwo%")
+    assert capsys.readouterr().err == "::add-mask::one\n::add-mask::two%25\n"
+
+
+def test_summary_is_cut_below_the_limit_of_the_runner(actions: Path) -> None:
+    github.add_summary("é" * 600_000 + "\n" + "x" * 600_000)
+    text = (actions / "summary").read_text()
+    assert len(text.encode()) < 1 << 20
+    assert text.endswith("may have 1 MiB.)\n\n")
+
+
+@pytest.mark.parametrize("cell", ["a|b", "<script>", "`x`", "[l](http://x)", "a\nb", "![i](x)", "@team", "\x1b[2J"])
+def test_cells_cannot_break_a_markdown_table(cell: str) -> None:
+    table = console.markdown_table(("h",), [(cell,)])
+    assert len(table.splitlines()) == 3
+    row = table.splitlines()[2]
+    assert "<" not in row.replace("&lt;", "")
+    assert row.count("|") - row.count("\\|") == 2
+    assert "\x1b" not in row
+    assert "](" not in row.replace("\\]", "")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("true", True), (" FALSE ", False), ("1", True), ("no", False)])
+def test_booleans_arrive_as_text(text: str, expected: bool) -> None:
+    assert github.boolean("x", text) is expected
+
+
+def test_what_is_no_boolean_is_an_error() -> None:
+    with pytest.raises(WrongInput, match="allow-empty is 'maybe'"):
+        github.boolean("allow-empty", "maybe")

@@ -1,0 +1,112 @@
+"""build.toml: what is read, and what is said about what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kernel_actions import manifest
+from kernel_actions.errors import WrongInput
+
+from tests.unit.kernels import CUDA
+
+
+def test_all_fields_are_read(kernel_dir: Callable[..., Path]) -> None:
+    text = CUDA.replace(
+        'repo-id = "kernels-test/edge"\n',
+        'repo-id = "kernels-test/edge"\n\n[general.cuda]\nminver = "12.6"\nmaxver = "13.0"\n'
+        'python-depends = ["nvidia-cutlass-dsl"]\n'
+        'kernel-depends = [{ repo-id = "a/b", version = 2 }, { repo-id = "a/c", revision = "main" }]\n',
+    )
+    kernel = manifest.load(kernel_dir(text))
+    assert (kernel.name, kernel.python_name, kernel.version, kernel.edition) == ("edge", "edge", 1, 5)
+    assert (kernel.cuda_minver, kernel.cuda_maxver) == ("12.6", "13.0")
+    assert kernel.all_python_depends("cuda") == ("nvidia-cutlass-dsl",)
+    assert kernel.all_python_depends("cpu") == ()
+    first, second = kernel.all_kernel_depends("cuda")
+    assert (first.repo_id, first.version, first.revision) == ("a/b", 2, None)
+    assert (second.repo_id, second.version, second.revision) == ("a/c", None, "main")
+    assert kernel.components[0].src == ("k/k.cu",)
+    assert kernel.compiled_for("cuda") and not kernel.compiled_for("cpu")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "edge"\n', "", "build.toml:1:1: [general] has no name"),
+        ('name = "edge"', 'name = "Edge"', "build.toml:2:1: name 'Edge' is not a kernel's name"),
+        ('name = "edge"', "name = 3", "build.toml:2:1: general.name is 3, which is not a string"),
+        ("version = 1", "version = -1", "build.toml:3:1: general.version is -1"),
+        ("version = 1", "version = true", "build.toml:3:1: general.version is True"),
+        ("edition = 5", "edition = 6", "build.toml:5:1: edition 6 is not known"),
+        ('["cuda"]', '"cuda"', "build.toml:6:1: general.backends is 'cuda', which is not a list of strings"),
+        ('["cuda"]', '["cudda"]', "build.toml:6:1: backend 'cudda' is not known (did you mean cuda?)"),
+        ("license", "licence", "build.toml:4:1: key 'general.licence' is not known (did you mean license?; 1 more"),
+        ('repo-id = "kernels-test/edge"', 'repo-id = "edge"', "build.toml:9:1: repo-id 'edge' is not of the"),
+        ("[torch]", "[torch]\nminver = 2.10", 'torch.minver is 2.1, which is not a version in quotes (write "2'),
+        ("[torch]", '[torch]\nstable-abi = { coda = "2.10" }', "key 'torch.stable-abi.coda' is not known"),
+        ("[torch]", "[tvm-ffi]\nsrc = []\n[torch]", "has [torch] and [tvm-ffi]"),
+        ('[torch]\nsrc = ["torch-ext/torch_binding.cpp"]', "", "has none of [torch], [torch-noarch]"),
+        ('backend = "cuda"\n', "", "build.toml:14:1: [kernel.k] has no backend"),
+        ('backend = "cuda"\n', 'backend = "tpu"\n', "build.toml:15:1: kernel.k.backend is 'tpu'"),
+        ('depends = ["torch"]\n', "", "[kernel.k] has no depends"),
+        ('src = ["k/k.cu"]', 'src = ["k/k.cu", 1]', "kernel.k.src is ['k/k.cu', 1]"),
+        ('src = ["k/k.cu"]', 'src = []\nsycl-flags = []', "key 'kernel.k.sycl-flags' is not known"),
+        ("[kernel.k]", "[kernels.k]", "key 'kernels' is not known (did you mean kernel?)"),
+        ("version = 1", "version = 1\nkernel-depends = [{}]", "which is not a list of kernels"),
+        ("[general]", "[[general]]", "has no [general] section"),
+    ],
+)
+def test_each_error_says_what_and_where(
+    kernel_dir: Callable[..., Path], old: str, new: str, message: str
+) -> None:
+    assert old in CUDA
+    with pytest.raises(WrongInput) as error:
+        manifest.load(kernel_dir(CUDA.replace(old, new, 1)))
+    assert message in str(error.value)
+    assert str(error.value).count("\n") == 0
+
+
+def test_further_errors_are_counted(kernel_dir: Callable[..., Path]) -> None:
+    text = CUDA.replace("version = 1", "version = -1").replace("license", "licence")
+    with pytest.raises(WrongInput, match=r"2 more to mend in this file"):
+        manifest.load(kernel_dir(text))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"[general\nname = 1", "build.toml:1:9: is not valid TOML"),
+        (b"[general]\nname = 'a", "build.toml:2:"),
+        (b"[general]\nname = \xff", "build.toml:2: is not UTF-8"),
+        (b"a = 1\n" * 300_000, "larger than 1 MB"),
+        (b"a = " + b"[" * 50_000, "nested too deeply"),
+        (b"[general]\nname = '\x1b[31m'", r"\x1b"),
+    ],
+)
+def test_broken_files(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "build.toml").write_bytes(data)
+    with pytest.raises(WrongInput) as error:
+        manifest.load(tmp_path)
+    assert message in str(error.value)
+    assert "\x1b" not in str(error.value)
+
+
+def test_missing_file_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(WrongInput, match=r"build\.toml: there is no such file \(give the folder"):
+        manifest.load(tmp_path)
+
+
+def test_folder_in_place_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "build.toml").mkdir()
+    with pytest.raises(WrongInput, match="cannot be read"):
+        manifest.load(tmp_path)
+
+
+def test_what_the_builder_ignores_is_a_warning(kernel_dir: Callable[..., Path]) -> None:
+    text = CUDA.replace('["cuda"]', '["cuda", "cann"]')
+    text = text.replace('[torch]\nsrc = ["torch-ext/torch_binding.cpp"]', '[torch-noarch]\nminver = "2.9"')
+    warnings = manifest.load(kernel_dir(text)).warnings
+    assert "no build sets for cann" in warnings[0]
+    assert "does not read torch-noarch.minver" in warnings[1]

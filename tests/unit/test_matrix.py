@@ -1,0 +1,130 @@
+"""The matrix: jobs, selection, formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kernel_actions import cli
+
+from tests.golden import check_golden
+from tests.unit.kernels import CUDA
+
+ROOT = Path(__file__).parents[2]
+
+
+def _matrix(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.main(["matrix", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_names_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _matrix(capsys, str(ROOT), "--format", "json", "--scope", "all")
+    assert code == 0
+    names = [f"{job['variant']} {job['test_runner']}" for job in json.loads(out)["include"]]
+    check_golden(Path(__file__).parent / "golden" / "example-variants.txt", "\n".join(names) + "\n")
+
+
+def test_table_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _matrix(capsys, str(ROOT))
+    assert code == 0
+    check_golden(Path(__file__).parent / "golden" / "example-table.txt", out)
+
+
+def test_entries_have_what_workflows_need(
+    kernel_dir: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = _matrix(capsys, str(kernel_dir(CUDA)), "--format", "json", "--only", "torch213-*-cu130-x86*")
+    value = json.loads(out)
+    assert value["count"] == 1
+    assert value["include"] == [
+        {
+            "kernel": "edge",
+            "dir": str(kernel_dir(CUDA)),
+            "variant": "torch213-cxx11-cu130-x86_64-linux",
+            "arch_variant": "torch213-cxx11-cu130-x86_64-linux",
+            "backend": "cuda",
+            "compute": "cu130",
+            "torch": "2.13",
+            "system": "x86_64-linux",
+            "runner": ["ubuntu-latest"],
+            "test_runner": ["self-hosted", "linux", "x64", "cuda"],
+        }
+    ]
+    assert all(one["reason"] == "does not match --only" for one in value["filtered"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ([], 12),
+        (["--scope", "pr"], 2),
+        (["--systems", "x86_64-linux"], 6),
+        (["--torch", "2.13"], 6),
+        (["--torch", "2.13", "--systems", "x86_64-linux aarch64-linux"], 6),
+        (["--skip", "*-cu126-*"], 8),
+        (["--only", "*-cu126-*", "--only", "*-cu130-*"], 8),
+        (["--backends", "cuda"], 12),
+    ],
+)
+def test_selection(
+    kernel_dir: Callable[..., Path], capsys: pytest.CaptureFixture[str], arguments: list[str], count: int
+) -> None:
+    _, out, _ = _matrix(capsys, str(kernel_dir(CUDA)), "--format", "json", *arguments)
+    assert json.loads(out)["count"] == count
+
+
+def test_empty_selection_is_an_error_that_says_why(
+    kernel_dir: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = kernel_dir(CUDA.replace("[torch]\n", '[torch]\nminver = "9.9"\n'))
+    code, out, err = _matrix(capsys, str(folder))
+    assert (code, out) == (2, "")
+    assert 'is selected: Torch 2.12 is below torch.minver = "9.9"; Torch 2.13 is' in err
+    code, out, _ = _matrix(capsys, str(folder), "--allow-empty", "--format", "json")
+    assert code == 0
+    assert json.loads(out)["include"] == []
+
+
+def test_outputs_and_summary_in_actions(
+    kernel_dir: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    outputs, summary = tmp_path / "outputs", tmp_path / "summary"
+    monkeypatch.setenv("GITHUB_OUTPUT", str(outputs))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("KA_SCOPE", "pr")
+    code, _, _ = _matrix(capsys, str(kernel_dir(CUDA)), "--format", "github")
+    assert code == 0
+    text = outputs.read_text()
+    line = next(line for line in text.splitlines() if line.startswith('{"include"'))
+    # Anything beside "include" would become an axis of the matrix.
+    assert list(json.loads(line)) == ["include"]
+    assert "count<<end-" in text and "\n2\n" in text
+    assert "### Build variants" in summary.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--backends", "coda"], "--backends has 'coda', which is not one of"),
+        (["--systems", "x86"], "--systems has 'x86'"),
+        (["--builder-rev", "v1"], "'v1' is not a commit"),
+        (["--scope", "prs"], "--scope is 'prs', which is not one of release, pr, all (did you mean pr?)"),
+        (["--unknown"], "unrecognized arguments: --unknown"),
+        (["one", "two"], "takes one kernel folder"),
+        (["/nowhere"], "/nowhere/build.toml: there is no such file"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    code, out, err = _matrix(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1

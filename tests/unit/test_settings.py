@@ -1,0 +1,58 @@
+"""kernel-actions.toml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kernel_actions import settings
+from kernel_actions.errors import WrongInput
+
+
+def test_defaults_without_a_file(tmp_path: Path) -> None:
+    found = settings.load(tmp_path)
+    assert found.build_runner("x86_64-linux", "cuda") == ("ubuntu-latest",)
+    assert found.test_runner("x86_64-linux", "cuda") == ("self-hosted", "linux", "x64", "cuda")
+    assert found.test_runner("aarch64-darwin", "metal") == ("macos-15",)
+
+
+def test_backend_wins_over_system(tmp_path: Path) -> None:
+    (tmp_path / "kernel-actions.toml").write_text(
+        '[runners.test]\n"x86_64-linux" = "big"\n"x86_64-linux.cuda" = ["self-hosted", "h200"]\n'
+    )
+    found = settings.load(tmp_path)
+    assert found.test_runner("x86_64-linux", "cuda") == ("self-hosted", "h200")
+    assert found.test_runner("x86_64-linux", "cpu") == ("big",)
+
+
+def test_file_of_the_repository_is_found_from_a_kernel_inside(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github" / "kernel-actions.toml").write_text('[pipeline]\ndemo = "d.py"\n')
+    (tmp_path / "kernels" / "one").mkdir(parents=True)
+    assert settings.load(tmp_path / "kernels" / "one").demo == "d.py"
+
+
+def test_file_outside_of_the_repository_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github" / "kernel-actions.toml").write_text("[wrong]\n")
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    assert settings.load(tmp_path / "repo") == settings.Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[runner]\n", "kernel-actions.toml:1:1: key 'runner' is not known (did you mean runners?)"),
+        ("[runners]\ntset = {}\n", "key 'runners.tset' is not known (did you mean test?)"),
+        ("runners = 1\n", "runners is not a table"),
+        ('[runners.test]\n"x86" = ["a"]\n', "'x86' is not a system"),
+        ('[runners.test]\n"x86_64-linux" = []\n', "is not a list of runner labels"),
+        ("[pipeline]\ndemo = 1\n", "pipeline.demo is not a string"),
+    ],
+)
+def test_each_error_says_what_and_where(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "kernel-actions.toml").write_text(text)
+    with pytest.raises(WrongInput) as error:
+        settings.load(tmp_path)
+    assert message in str(error.value)
