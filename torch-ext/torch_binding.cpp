@@ -34,27 +34,26 @@ at::Tensor new_grayscale(const at::Tensor& image) {
                     "rgb_to_grayscale: expected an image of shape [..., 3, H, W], got ", image.sizes());
   at::DimVector sizes(image.sizes());
   sizes.end()[kChannelDim] = 1;
-  // Dense, with the dimensions in the image's own order, so that both are walked in the order of their memory:
-  // contiguous gives contiguous, and channels-last gives channels-last. Expanded dimensions, of stride 0, go outermost.
+  // Dense, with the dimensions in the image's own order, so that both are walked in the order of their
+  // memory: contiguous gives contiguous, and channels-last gives channels-last. Expanded dimensions, of
+  // stride 0, go outermost.
   at::DimVector order(image.dim());
   std::iota(order.begin(), order.end(), 0);
   const auto distance = [&](int64_t dim) {
     const int64_t stride = image.stride(dim);
     return stride == 0 ? std::numeric_limits<int64_t>::max() : stride;
   };
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return distance(a) > distance(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return distance(a) > distance(b); });
   return at::empty_permuted(sizes, order, image.options());
 }
 
-// TensorIterator finds the loop nest that both tensors can be walked in with the fewest dimensions. The image is
-// only ever looked at through its strides: whatever they are, it is not copied.
+// TensorIterator finds the loop nest that both tensors can be walked in with the fewest dimensions. The image
+// is only ever looked at through its strides: whatever they are, it is not copied.
 Geometry find_geometry(const at::Tensor& image, const at::Tensor& gray) {
   const at::Tensor red = image.narrow(kChannelDim, 0, 1);
-  const at::TensorIterator planes = at::TensorIteratorConfig()
-                                        .add_output(gray)
-                                        .add_const_input(red)
-                                        .resize_outputs(false)
-                                        .build();
+  const at::TensorIterator planes =
+      at::TensorIteratorConfig().add_output(gray).add_const_input(red).resize_outputs(false).build();
   TORCH_CHECK_VALUE(planes.ndim() <= grayscale::kMaxDims, "rgb_to_grayscale: the strides of the image take ",
                     planes.ndim(), " nested loops, and at most ", grayscale::kMaxDims,
                     " are supported: make it contiguous first");
@@ -108,10 +107,12 @@ at::Tensor rgb_to_grayscale_cuda(const at::Tensor& image) {
   const cudaStream_t stream = current_stream(image.device());
   const cudaError_t error =
       image.scalar_type() == at::kByte
-          ? grayscale::convert_on_cuda(image.const_data_ptr<uint8_t>(), gray.mutable_data_ptr<uint8_t>(), geometry,
-                                       stream)
-          : grayscale::convert_on_cuda(image.const_data_ptr<float>(), gray.mutable_data_ptr<float>(), geometry, stream);
-  TORCH_CHECK(error == cudaSuccess, "rgb_to_grayscale: CUDA cannot start the kernel: ", cudaGetErrorString(error));
+          ? grayscale::convert_on_cuda(image.const_data_ptr<uint8_t>(), gray.mutable_data_ptr<uint8_t>(),
+                                       geometry, stream)
+          : grayscale::convert_on_cuda(image.const_data_ptr<float>(), gray.mutable_data_ptr<float>(),
+                                       geometry, stream);
+  TORCH_CHECK(error == cudaSuccess,
+              "rgb_to_grayscale: CUDA cannot start the kernel: ", cudaGetErrorString(error));
   return gray;
 }
 #endif

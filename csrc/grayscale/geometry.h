@@ -11,9 +11,9 @@ constexpr int kMaxDims = 16;
 
 // The pixels of an RGB image and of its gray counterpart, as one loop nest for both.
 //
-// Dimensions are ordered from the innermost outwards, and those that can be walked as one are merged: a contiguous
-// image has a single dimension, a batch of them two. Strides count elements. A channel is no dimension: green lies
-// `channel_stride` elements after red, and blue as far after green.
+// Dimensions are ordered from the innermost outwards, and those that can be walked as one are merged: a
+// contiguous image has a single dimension, a batch of them two. Strides count elements. A channel is no
+// dimension: green lies `channel_stride` elements after red, and blue as far after green.
 struct Geometry {
   int dims = 1;
   int64_t sizes[kMaxDims] = {1};
@@ -36,7 +36,8 @@ struct Offsets {
   int64_t gray = 0;
 };
 
-// Where a row starts. `Index` is the type to divide in: 32 bits where they suffice, which a GPU does much faster.
+// Where a row starts. `Index` is the type to divide in: 32 bits where they suffice, which a GPU does much
+// faster.
 template <typename Index>
 GRAYSCALE_HOST_DEVICE inline Offsets row_offsets(const Geometry& geometry, Index row) {
   Offsets offsets;

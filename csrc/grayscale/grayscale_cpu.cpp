@@ -14,8 +14,8 @@ constexpr int64_t kGrain = 32768;
 
 // Strides are compile-time constants in the common cases, so that the compiler can vectorise the loop.
 template <typename T>
-void convert_run(const T* __restrict red, const T* __restrict green, const T* __restrict blue, int64_t image_stride,
-                 T* __restrict gray, int64_t gray_stride, int64_t pixels) {
+void convert_run(const T* __restrict red, const T* __restrict green, const T* __restrict blue,
+                 int64_t image_stride, T* __restrict gray, int64_t gray_stride, int64_t pixels) {
   for (int64_t i = 0; i < pixels; ++i) {
     const int64_t source = i * image_stride;
     gray[i * gray_stride] = luma(red[source], green[source], blue[source]);
@@ -54,7 +54,11 @@ void convert(const T* image, T* gray, const Geometry& geometry) {
 
 }  // namespace
 
-void convert_on_cpu(const uint8_t* image, uint8_t* gray, const Geometry& geometry) { convert(image, gray, geometry); }
-void convert_on_cpu(const float* image, float* gray, const Geometry& geometry) { convert(image, gray, geometry); }
+void convert_on_cpu(const uint8_t* image, uint8_t* gray, const Geometry& geometry) {
+  convert(image, gray, geometry);
+}
+void convert_on_cpu(const float* image, float* gray, const Geometry& geometry) {
+  convert(image, gray, geometry);
+}
 
 }  // namespace grayscale

@@ -1,21 +1,22 @@
-// Only the CUDA runtime is included here, and no header of torch: this file compiles in seconds for every architecture,
-// on machines without a GPU too.
-#include "grayscale_cuda.h"
-
+// Only the CUDA runtime is included here, and no header of torch: this file compiles in seconds for every
+// architecture, on machines without a GPU too.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 
+#include "grayscale_cuda.h"
 #include "luma.h"
 
 namespace grayscale {
 namespace {
 
 constexpr int kThreads = 256;
-// The kernel strides over what is beyond the grid. Small enough for a 32-bit index not to wrap in its last step.
+// The kernel strides over what is beyond the grid. Small enough for a 32-bit index not to wrap in its last
+// step.
 constexpr int64_t kMaxBlocks = int64_t{1} << 20;
 
-// The conversion is bound by memory, so that all that matters is to move 16 bytes at a time, the widest access.
+// The conversion is bound by memory, so that all that matters is to move 16 bytes at a time, the widest
+// access.
 using Packet = uint4;
 
 template <typename T>
@@ -33,8 +34,8 @@ constexpr int kPixels = kLayout == Layout::kStrided ? 1 : kPacketSize<T>;
 // One thread converts `kPixels` neighbours of a row, a group, at a time.
 template <typename T, Layout kLayout, typename Index>
 __global__ void __launch_bounds__(kThreads)
-    convert_kernel(const T* __restrict__ image, T* __restrict__ gray, const __grid_constant__ Geometry geometry,
-                   Index groups_per_row, Index groups) {
+    convert_kernel(const T* __restrict__ image, T* __restrict__ gray,
+                   const __grid_constant__ Geometry geometry, Index groups_per_row, Index groups) {
   constexpr int kGroup = kPixels<T, kLayout>;
   const int64_t channel_stride = geometry.channel_stride;
   const Index step = static_cast<Index>(gridDim.x) * kThreads;
@@ -129,7 +130,8 @@ cudaError_t convert(const T* image, T* gray, const Geometry& geometry, cudaStrea
 
 }  // namespace
 
-cudaError_t convert_on_cuda(const uint8_t* image, uint8_t* gray, const Geometry& geometry, cudaStream_t stream) {
+cudaError_t convert_on_cuda(const uint8_t* image, uint8_t* gray, const Geometry& geometry,
+                            cudaStream_t stream) {
   return convert(image, gray, geometry, stream);
 }
 

@@ -12,13 +12,13 @@ __all__ = ["rgb_to_grayscale"]
 def rgb_to_grayscale(image: torch.Tensor) -> torch.Tensor:
     """Convert RGB images to grayscale.
 
-    For `uint8` each pixel is `(299 * R + 587 * G + 114 * B + 500) // 1000`, the same byte on every device. For
-    `float32` it is `0.299 * R + 0.587 * G + 0.114 * B`, whatever the range of the values, and differentiable.
-    Works under `torch.compile(fullgraph=True)`.
+    For `uint8` each pixel is `(299 * R + 587 * G + 114 * B + 500) // 1000`, the same byte on every device.
+    For `float32` it is `0.299 * R + 0.587 * G + 0.114 * B`, whatever the range of the values, and
+    differentiable. Works under `torch.compile(fullgraph=True)`.
 
     Args:
-        image: Tensor of shape `[..., 3, H, W]`, dtype `uint8` or `float32`, on the CPU or on a CUDA device, with any
-            strides: it is read where it lies and never copied. Contiguous and channels-last images are the fastest.
+        image: Tensor of shape `[..., 3, H, W]`, dtype `uint8` or `float32`, on the CPU or on a CUDA device.
+            Any strides will do, without a copy; contiguous and channels-last images are the fastest.
 
     Returns:
         A new tensor of shape `[..., 1, H, W]`, with the dtype and the device of `image`. It is dense, and its
@@ -44,9 +44,10 @@ def _fake(image: torch.Tensor) -> torch.Tensor:
     if image.dtype not in (torch.uint8, torch.float32):
         raise TypeError(f"rgb_to_grayscale: expected an image of uint8 or float32, got {image.dtype}")
     if image.dim() < 3 or image.shape[-3] != 3:
-        raise ValueError(f"rgb_to_grayscale: expected an image of shape [..., 3, H, W], got {list(image.shape)}")
+        got = list(image.shape)
+        raise ValueError(f"rgb_to_grayscale: expected an image of shape [..., 3, H, W], got {got}")
     shape = (*image.shape[:-3], 1, *image.shape[-2:])
-    # Decreasing strides, expanded dimensions first; sorted() keeps the order of equals, as std::stable_sort does.
+    # Decreasing strides, expanded dimensions first; sorted() is stable, like the sort in torch_binding.cpp.
     order = sorted(range(image.dim()), key=lambda dim: image.stride(dim) or sys.maxsize, reverse=True)
     return torch.empty_permuted(shape, order, dtype=image.dtype, device=image.device)
 
