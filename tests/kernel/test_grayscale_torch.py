@@ -1,0 +1,152 @@
+"""The operator behaves as one of torch's own: compiled, differentiated, on streams and on any device."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.kernels_ci
+
+IMAGES: dict[str, Callable[[str], torch.Tensor]] = {
+    "contiguous": lambda device: torch.rand(2, 3, 8, 10, device=device),
+    "channels_last": lambda device: torch.rand(2, 3, 8, 10, device=device).to(
+        memory_format=torch.channels_last
+    ),
+    "transposed": lambda device: torch.rand(2, 3, 10, 8, device=device).mT,
+    "crop": lambda device: torch.rand(2, 3, 9, 12, device=device)[..., 1:, 1:-1],
+    "expanded": lambda device: torch.rand(3, 1, 10, device=device).expand(2, 3, 8, 10),
+    "single": lambda device: torch.rand(8, 10, 3, device=device).permute(2, 0, 1),
+    "one_pixel": lambda device: torch.rand(1, 3, 1, 1, device=device),
+    "empty": lambda device: torch.rand(0, 3, 8, 10, device=device),
+    "bytes": lambda device: torch.randint(256, (2, 3, 8, 10), dtype=torch.uint8, device=device),
+}
+
+
+def operator(kernel: ModuleType) -> torch._ops.OpOverload:
+    overload: torch._ops.OpOverload = kernel._ops.ops.rgb_to_grayscale.default
+    return overload
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_opcheck(kernel: ModuleType, device: str, name: str) -> None:
+    image = IMAGES[name](device)
+    torch.library.opcheck(operator(kernel), (image,))
+    if image.is_floating_point() and image.numel():
+        torch.library.opcheck(operator(kernel), (image.clone().requires_grad_(),))
+
+
+def test_public_names(kernel: ModuleType) -> None:
+    assert kernel.__all__ == ["rgb_to_grayscale"]
+    assert str(operator(kernel)._schema).endswith("::rgb_to_grayscale(Tensor image) -> Tensor")
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_fake_has_the_same_layout(kernel: ModuleType, device: str, name: str) -> None:
+    image = IMAGES[name](device)
+    real = kernel.rgb_to_grayscale(image)
+    fake = kernel.rgb_to_grayscale(
+        torch.empty_strided(image.shape, image.stride(), dtype=image.dtype, device="meta")
+    )
+    assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)
+
+
+# The "aot_eager" backend traces like any other, and needs no compiler on the machine.
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ["contiguous", "channels_last", "transposed", "bytes"])
+def test_compile(kernel: ModuleType, device: str, name: str, dynamic: bool) -> None:
+    def inverted(image: torch.Tensor) -> torch.Tensor:
+        gray: torch.Tensor = kernel.rgb_to_grayscale(image)
+        return 1 - gray
+
+    torch.compiler.reset()
+    compiled = torch.compile(inverted, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for cut in range(3):
+        image = IMAGES[name](device)[..., cut:]
+        result = compiled(image)
+        assert torch.equal(result, inverted(image))
+        assert result.stride() == inverted(image).stride()
+
+
+def test_compiles_once_for_dynamic_shapes(kernel: ModuleType, device: str) -> None:
+    graphs = []
+
+    def count(graph: torch.fx.GraphModule, _inputs: list[torch.Tensor]) -> Callable[..., object]:
+        graphs.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    compiled = torch.compile(kernel.rgb_to_grayscale, fullgraph=True, dynamic=True, backend=count)
+    for size in range(8, 20, 2):
+        compiled(torch.rand(2, 3, size, size + 1, device=device))
+    assert len(graphs) == 1
+
+
+def test_gradient_when_compiled(kernel: ModuleType, device: str) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(kernel.rgb_to_grayscale, fullgraph=True, backend="aot_eager")
+    image = torch.rand(2, 3, 8, 10, device=device, requires_grad=True)
+    compiled(image).sum().backward()
+    assert image.grad is not None
+    torch.testing.assert_close(image.grad[:, 1], torch.full((2, 8, 10), 0.587, device=device))
+
+
+def test_gradient(kernel: ModuleType, device: str) -> None:
+    image = torch.rand(2, 3, 8, 10, device=device, requires_grad=True)
+    gradient = torch.rand(2, 1, 8, 10, device=device)
+    kernel.rgb_to_grayscale(image).backward(gradient)
+    weights = torch.tensor([0.299, 0.587, 0.114], device=device).reshape(3, 1, 1)
+    torch.testing.assert_close(image.grad, weights * gradient)
+
+
+def test_current_stream(kernel: ModuleType, device: str) -> None:
+    if device != "cuda":
+        pytest.skip("the CPU has no streams")
+    image = torch.zeros(3, 256, 256, dtype=torch.uint8, device=device)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        # On any other stream the kernel would not wait for the white, and read black.
+        torch.cuda._sleep(200_000_000)
+        image.fill_(255)
+        gray = kernel.rgb_to_grayscale(image)
+    stream.synchronize()
+    assert bool((gray == 255).all())
+
+
+def test_cuda_graph(kernel: ModuleType, device: str) -> None:
+    if device != "cuda":
+        pytest.skip("the CPU has no graphs")
+    image = torch.zeros(3, 64, 64, dtype=torch.uint8, device=device)
+    kernel.rgb_to_grayscale(image)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gray = kernel.rgb_to_grayscale(image)
+    image.fill_(255)
+    graph.replay()
+    assert bool((gray == 255).all())
+
+
+def test_device_other_than_the_current(kernel: ModuleType, device: str) -> None:
+    if device != "cuda" or torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
+    image = torch.randint(256, (3, 64, 64), dtype=torch.uint8)
+    with torch.cuda.device(0):
+        gray = kernel.rgb_to_grayscale(image.to("cuda:1"))
+        assert torch.cuda.current_device() == 0
+    assert gray.device == torch.device("cuda:1")
+    assert torch.equal(gray.cpu(), kernel.rgb_to_grayscale(image))
+
+
+def test_threads(kernel: ModuleType) -> None:
+    # The result does not depend on how many threads share the pixels, nor on where their shares end.
+    image = torch.rand(5, 3, 101, 997)
+    threads = torch.get_num_threads()
+    try:
+        results = []
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            results.append(kernel.rgb_to_grayscale(image))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
