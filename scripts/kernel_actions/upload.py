@@ -47,7 +47,8 @@ def run(options: Options) -> int:
     repo_id = options.repo_id or kernel.repo_id
     if not repo_id:
         raise WrongInput(
-            "no repository to upload to", where=kernel.place("general"),
+            "no repository to upload to",
+            where=kernel.place("general"),
             repair="give --repo-id, or set general.hub.repo-id",
         )
     client.check_repo_id(repo_id)
@@ -159,9 +160,7 @@ def _upload_card(hub: Hub, repo_id: str, options: Options, build_dir: Path) -> U
     return None
 
 
-def _report(
-    options: Options, repo_id: str, branch: str, uploaded: Uploaded, card: Uploaded | None
-) -> None:
+def _report(options: Options, repo_id: str, branch: str, uploaded: Uploaded, card: Uploaded | None) -> None:
     rows = _rows(uploaded.plan)
     if options.format == "json":
         plan = uploaded.plan
@@ -209,6 +208,5 @@ def _rows(plan: Plan) -> list[tuple[str, str, str, str]]:
             is_in_variant = len(parts) > 2 and parts[0] == "build"
             counts.setdefault(parts[1] if is_in_variant else "(others)", [0, 0, 0])[column] += 1
     return [
-        (name, str(added), str(kept), str(deleted))
-        for name, (added, kept, deleted) in sorted(counts.items())
+        (name, str(added), str(kept), str(deleted)) for name, (added, kept, deleted) in sorted(counts.items())
     ]

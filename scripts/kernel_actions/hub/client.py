@@ -187,9 +187,7 @@ def connect(address: str = "", token: str = "") -> Hub:
     except ValueError:
         is_address = False
     if not is_address or parts.username or parts.path or parts.query:
-        raise WrongInput(
-            f"{address!r} is not the address of a Hub", repair="as in http://127.0.0.1:8750"
-        )
+        raise WrongInput(f"{address!r} is not the address of a Hub", repair="as in http://127.0.0.1:8750")
     is_loopback = parts.hostname in _LOOPBACK
     if not is_loopback and parts.scheme != "https":
         raise WrongInput(
@@ -265,9 +263,7 @@ def check_repo_id(repo_id: str) -> None:
         raise WrongInput(f"repository {repo_id!r} is not of the form owner/name")
 
 
-def _prepare(
-    hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: bool
-) -> tuple[str, bool]:
+def _prepare(hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: bool) -> tuple[str, bool]:
     """The branch's head, and whether to keep the variants that are there already.
 
     The branch is made when missing, and the repository. In a dry run, the head is where the

@@ -246,9 +246,7 @@ class Store:
         with self._transaction() as database:
             if database.execute("SELECT 1 FROM repositories WHERE name = ?", (repository,)).fetchone():
                 return False
-            database.execute(
-                "INSERT INTO repositories (name, created) VALUES (?, ?)", (repository, _now())
-            )
+            database.execute("INSERT INTO repositories (name, created) VALUES (?, ?)", (repository, _now()))
             commit = self._insert_commit(database, repository, None, files, "initial commit", "")
             self._set_ref(database, repository, MAIN, commit.id)
         return True
@@ -310,17 +308,14 @@ class Store:
         with self._transaction() as database:
             if name not in self.refs(repository):
                 raise revision_missing(name)
-            database.execute(
-                "DELETE FROM refs WHERE repository = ? AND name = ?", (repository, name)
-            )
+            database.execute("DELETE FROM refs WHERE repository = ? AND name = ?", (repository, name))
 
     # Commits and their files.
 
     def commit(self, repository: str, commit_id: str) -> Commit:
         """The commit with this full id."""
         row = self._one(
-            "SELECT id, parent, tree, title, description, date FROM commits "
-            "WHERE repository = ? AND id = ?",
+            "SELECT id, parent, tree, title, description, date FROM commits WHERE repository = ? AND id = ?",
             repository,
             commit_id,
         )
@@ -450,7 +445,7 @@ class Receiver:
             if not target.parent.is_dir():
                 target.parent.mkdir(exist_ok=True)
                 _sync_folder(target.parent.parent)
-            os.replace(self._path, target)
+            self._path.replace(target)
             _sync_folder(target.parent)
         return sha256
 
@@ -533,7 +528,7 @@ def folder_ids(files: Files) -> dict[str, str]:
         children[folders[-1]].append((path, False, file.oid))
     ids: dict[str, str] = {}
     # A folder's id is made of its children's, so the deepest come first.
-    for folder in sorted(children, key=lambda name: (-name.count("/") if name else 1)):
+    for folder in sorted(children, key=lambda name: -name.count("/") if name else 1):
         entries = b""
         for path, is_folder, oid in sorted(
             children[folder], key=lambda child: child[0] + ("/" if child[1] else "")

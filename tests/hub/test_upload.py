@@ -1,0 +1,363 @@
+"""The command `upload`, against an embedded Hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub.hf_api import RepoFile
+from kernel_actions import upload
+from kernel_actions.errors import KernelActionsError, KernelFailed, WrongInput, WrongSurroundings
+from kernel_actions.hub import client
+
+from tests.hub.helpers import (
+    PROGRAM,
+    VARIANT,
+    ForeignHub,
+    Server,
+    upload_options,
+    write_kernel,
+    write_variant,
+)
+
+OTHER = "torch-cuda"
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    return write_kernel(tmp_path / "kernel")
+
+
+@pytest.fixture
+def send(shared: Server, kernel: Path, repo_id: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs `upload` and returns its JSON result."""
+
+    def run(**changed: object) -> dict[str, Any]:
+        capsys.readouterr()
+        assert upload.run(upload_options(kernel, shared.url, **{"repo_id": repo_id, **changed})) == 0
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return run
+
+
+@pytest.fixture
+def repo_id(request: pytest.FixtureRequest) -> str:
+    """A repository that does not exist yet."""
+    return f"acme/{request.node.name}".replace("_", "-")
+
+
+def names(api: HfApi, repo_id: str, revision: str = "v1") -> list[str]:
+    entries = api.list_repo_tree(repo_id, recursive=True, repo_type="kernel", revision=revision)
+    return [entry.path for entry in entries if isinstance(entry, RepoFile)]
+
+
+def test_the_real_loader_loads_what_was_uploaded(
+    shared: Server, api: HfApi, send: Any, repo_id: str, tmp_path: Path
+) -> None:
+    """`kernels.get_kernel`, unpatched, in a new process that has never seen the kernel."""
+    result = send()
+    api.create_tag(repo_id, tag="v1.0.0", revision="v1", repo_type="kernel")
+    program = (
+        "import json, sys\nfrom kernels import get_kernel\n"
+        "for at in ({'version': 1}, {'revision': 'v1.0.0'}, {'revision': sys.argv[2]}):\n"
+        "    kernel = get_kernel(sys.argv[1], backend='cpu', **at)\n"
+        "    assert kernel.relu([-1, 2]) == [0, 2]\n"
+        "print(kernel.VARIANT, kernel.__file__)\n"
+    )
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_ENDPOINT": shared.url,
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    ended = subprocess.run(
+        [sys.executable, "-I", "-c", program, repo_id, result["commit"]],
+        env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(f"{VARIANT} {tmp_path / 'home'}")
+
+
+def test_a_first_upload_makes_everything(shared: Server, api: HfApi, send: Any, repo_id: str) -> None:
+    result = send()
+    files = [f"build/{VARIANT}/{name}" for name in ("__init__.py", "metadata.json", "table.bin")]
+    assert result["added"] == files
+    assert result["branch"] == "v1"
+    assert result["commit"] == api.repo_info(repo_id, revision="v1", repo_type="kernel").sha
+    assert result["url"] == f"{shared.url}/kernels/{repo_id}/tree/v1"
+    assert names(api, repo_id) == [".gitattributes", *files]
+    assert len(api.list_repo_commits(repo_id, repo_type="kernel", revision="v1")) == 2
+
+
+def test_a_second_upload_changes_nothing(send: Any) -> None:
+    first, second = send(), send()
+    assert second["commit"] == first["commit"]
+    assert (second["added"], second["deleted"], second["bytes"]) == ([], [], 0)
+
+
+def test_only_what_changed_is_sent(api: HfApi, send: Any, kernel: Path, repo_id: str) -> None:
+    send()
+    (kernel / "build" / VARIANT / "table.bin").write_bytes(b"\0new")
+    (kernel / "build" / VARIANT / "__init__.py").unlink()
+    (kernel / "build" / VARIANT / "__init__.py").write_text("")
+    (kernel / "build" / VARIANT / "extra").mkdir()
+    (kernel / "build" / VARIANT / "extra" / "x.py").write_text("x = 1\n")
+    result = send()
+    folder = f"build/{VARIANT}"
+    assert result["added"] == [f"{folder}/__init__.py", f"{folder}/extra/x.py", f"{folder}/table.bin"]
+    assert result["bytes"] == 10
+    (kernel / "build" / VARIANT / "extra" / "x.py").unlink()
+    assert send()["deleted"] == [f"{folder}/extra/x.py"]
+    assert f"{folder}/extra/x.py" not in names(api, repo_id)
+
+
+def test_variants_that_are_not_given_are_kept(api: HfApi, send: Any, kernel: Path, repo_id: str) -> None:
+    send()
+    for path in (kernel / "build" / VARIANT).iterdir():
+        path.unlink()
+    (kernel / "build" / VARIANT).rmdir()
+    write_variant(kernel / "build", variant=OTHER)
+    result = send()
+    assert len(result["kept"]) == 4
+    assert {path.split("/")[1] for path in names(api, repo_id)[1:]} == {VARIANT, OTHER}
+
+
+def test_a_new_version_starts_without_variants(
+    api: HfApi, send: Any, kernel: Path, repo_id: str, tmp_path: Path
+) -> None:
+    send()
+    # Old repositories keep variants on main too, which a branch made by other tools starts from.
+    api.create_commit(
+        repo_id, [CommitOperationAdd("build/torch-cpu/old.py", b"x")], commit_message="old",
+        repo_type="kernel", revision="main",
+    )  # fmt: skip
+    api.create_branch(repo_id, branch="v2", revision="main", repo_type="kernel")
+    write_kernel(kernel, version=2)
+    result = send()
+    assert result["branch"] == "v2"
+    assert result["deleted"] == ["build/torch-cpu/old.py"]
+    write_kernel(kernel, version=3)
+    assert send()["deleted"] == []
+    assert names(api, repo_id, "v3") == names(api, repo_id, "v2")
+
+
+def test_uploads_at_once_do_not_lose_each_other(
+    shared: Server, api: HfApi, repo_id: str, tmp_path: Path
+) -> None:
+    variants = [f"torch21{number}-cxx11-cpu-x86_64-linux" for number in range(4)]
+    errors: list[BaseException] = []
+
+    def attempt(variant: str) -> None:
+        kernel = write_kernel(tmp_path / variant, variant=variant)
+        try:
+            upload.run(upload_options(kernel, shared.url, repo_id=repo_id))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=attempt, args=(variant,)) for variant in variants]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert {path.split("/")[1] for path in names(api, repo_id)[1:]} == set(variants)
+
+
+def test_a_commit_in_between_is_planned_anew(
+    shared: Server, api: HfApi, send: Any, kernel: Path, repo_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send()
+    stale = f"build/{VARIANT}/stale.py"
+    real = HfApi.create_commit
+    others = iter([b"1", b"2"])
+
+    def create_commit(self: HfApi, *arguments: Any, **options: Any) -> Any:
+        content = next(others, None)
+        if content is not None:
+            real(api, repo_id, [CommitOperationAdd(stale, content)], commit_message="other",
+                 repo_type="kernel", revision="v1")  # fmt: skip
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    (kernel / "build" / VARIANT / "table.bin").write_bytes(b"\0new")
+    assert send()["deleted"] == [stale]
+    others = iter([str(number).encode() for number in range(100)])
+    (kernel / "build" / VARIANT / "table.bin").write_bytes(b"\0newer")
+    with pytest.raises(WrongSurroundings, match="keep committing"):
+        send()
+
+
+def test_a_pull_request_leaves_the_branch_alone(api: HfApi, send: Any, kernel: Path, repo_id: str) -> None:
+    with pytest.raises(WrongInput, match="does not exist"):
+        send(create_pr=True)
+    send()
+    (kernel / "build" / VARIANT / "table.bin").write_bytes(b"\0new")
+    before = api.repo_info(repo_id, revision="v1", repo_type="kernel").sha
+    result = send(create_pr=True)
+    assert result["url"].endswith(f"/kernels/{repo_id}/discussions/1")
+    assert api.repo_info(repo_id, revision="v1", repo_type="kernel").sha == before
+    assert names(api, repo_id, "refs/pr/1") == names(api, repo_id)
+
+
+def test_a_dry_run_changes_nothing(api: HfApi, send: Any, kernel: Path, repo_id: str) -> None:
+    assert len(send(dry_run=True)["added"]) == 3
+    assert not api.repo_exists(repo_id, repo_type="kernel")
+    send()
+    write_kernel(kernel, version=2)
+    (kernel / "CARD.md").write_text("# relu\n")
+    result = send(dry_run=True)
+    assert (result["commit"], result["card"]["changed"]) == ("", True)
+    refs = api.list_repo_refs(repo_id, repo_type="kernel")
+    assert [branch.name for branch in refs.branches] == ["main", "v1"]
+    assert names(api, repo_id, "main") == [".gitattributes"]
+
+
+def test_the_card_goes_to_main(api: HfApi, send: Any, kernel: Path, repo_id: str, tmp_path: Path) -> None:
+    (kernel / "CARD.md").write_text("---\nlicense: apache-2.0\n---\n# relu\n")
+    assert send()["card"]["changed"] is True
+    assert send()["card"]["changed"] is False
+    (kernel / "build" / "CARD.md").write_text("# filled in by the builder\n")
+    assert send()["card"]["changed"] is True
+    path = api.hf_hub_download(repo_id, "README.md", repo_type="kernel", cache_dir=tmp_path / "cache")
+    assert Path(path).read_text() == "# filled in by the builder\n"
+    assert len(api.list_repo_commits(repo_id, repo_type="kernel")) == 3
+    assert "README.md" not in names(api, repo_id, "v1")
+
+
+def test_outputs_and_summary_of_an_action(
+    shared: Server, kernel: Path, repo_id: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    upload.run(upload_options(kernel, shared.url, repo_id=repo_id, format="github"))
+    assert capsys.readouterr().out.startswith("variant    added  kept  deleted\n")
+    output = (tmp_path / "output").read_text()
+    assert output.startswith("commit<<")
+    assert f"\n{shared.url}/kernels/{repo_id}/tree/v1\n" in output
+    assert (tmp_path / "summary").read_text().startswith("### Upload to v1 of acme/")
+
+
+# Gates.
+
+
+@pytest.mark.parametrize("builder", ["local", ""])
+def test_local_builds_are_not_published(
+    foreign: ForeignHub, shared: Server, tmp_path: Path, repo_id: str, builder: str
+) -> None:
+    kernel = write_kernel(tmp_path / "kernel", builder=builder)
+    with pytest.raises(KernelFailed, match="only builds of Nix are published") as caught:
+        upload.run(upload_options(kernel, foreign.url))
+    assert "--allow-local-build" in str(caught.value)
+    with pytest.raises(WrongSurroundings):
+        upload.run(upload_options(kernel, foreign.url, allow_local_build=True))
+    assert upload.run(upload_options(kernel, shared.url, repo_id=f"acme/local-{builder or 'none'}")) == 0
+
+
+def test_mixed_versions_are_refused(shared: Server, kernel: Path) -> None:
+    write_variant(kernel / "build", version=2, variant=OTHER)
+    with pytest.raises(
+        KernelFailed, match=r"torch-cuda/metadata.json: is of version 2, but build.toml says 1"
+    ):
+        upload.run(upload_options(kernel, shared.url))
+
+
+@pytest.mark.parametrize("name", ["metadata.json", "__init__.py"])
+def test_half_made_variants_are_refused(shared: Server, kernel: Path, name: str) -> None:
+    (kernel / "build" / VARIANT / name).unlink()
+    with pytest.raises(KernelFailed, match=f"has no {re.escape(name)}"):
+        upload.run(upload_options(kernel, shared.url))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"version": "1"}', "[" * 100_000])
+def test_unreadable_metadata_is_refused(shared: Server, kernel: Path, text: str) -> None:
+    (kernel / "build" / VARIANT / "metadata.json").write_text(text)
+    with pytest.raises(KernelFailed, match=r"metadata\.json"):
+        upload.run(upload_options(kernel, shared.url))
+
+
+def test_other_folders_are_no_variants(shared: Server, kernel: Path, tmp_path: Path) -> None:
+    (kernel / "build" / "notes").mkdir()
+    assert [variant.name for variant in upload.built_variants(kernel / "build")] == [VARIANT]
+    with pytest.raises(WrongInput, match="holds no variants"):
+        upload.run(upload_options(kernel, shared.url, build_dir="elsewhere"))
+
+
+# Errors of the Hub.
+
+
+def test_a_hub_that_is_down_is_one_line(kernel: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-I", str(PROGRAM), "upload", str(kernel), "--hub", "http://127.0.0.1:9"],
+        capture_output=True, text=True, timeout=60, check=False, env={"PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr.startswith(
+        "kernel-actions: no Hub answers at http://127.0.0.1:9: Connection refused ("
+    )
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_hub_that_goes_down_is_one_line(kernel: Path, tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    hub = client.connect(server.url)
+    server.process.kill()
+    server.process.communicate()
+    with pytest.raises(WrongSurroundings, match="does not answer"):
+        client.upload(hub, "acme/x", "v1", {}, [], message="x")
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "words"),
+    [
+        (401, WrongSurroundings, "valid token"),
+        (403, WrongSurroundings, "write permission"),
+        (429, WrongSurroundings, "run again later"),
+        (500, WrongSurroundings, "run again later"),
+        (400, WrongInput, "Forbidden"),
+    ],
+)
+def test_what_the_hub_refuses_is_explained(
+    foreign: ForeignHub, kernel: Path, status: int, error: type[KernelActionsError], words: str
+) -> None:
+    foreign.status = status
+    with pytest.raises(error, match=words) as caught:
+        upload.run(upload_options(kernel, foreign.url))
+    assert "\n" not in str(caught.value)
+
+
+def test_who_may_not_create_is_told_where_to_ask(foreign: ForeignHub, kernel: Path) -> None:
+    hub = client.connect(foreign.url)
+    with (
+        pytest.raises(WrongSurroundings, match="kernels-community"),
+        client._explained(hub, "create acme/relu", is_creation=True),
+    ):
+        hub.api.create_repo("acme/relu", repo_type="kernel")
+
+
+def test_the_users_token_is_never_sent_to_loopback(
+    foreign: ForeignHub, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_environment")
+    with pytest.raises(WrongSurroundings):
+        upload.run(upload_options(kernel, foreign.url, token="hf_given"))
+    assert foreign.tokens
+    assert not any("hf_" in token for token in foreign.tokens)
+
+
+def test_the_token_is_in_no_message(foreign: ForeignHub) -> None:
+    foreign.message = "token hf_given is not welcome"
+    hub = client.Hub(foreign.url, False, HfApi(endpoint=foreign.url, token="hf_given"), "hf_given")
+    with pytest.raises(WrongSurroundings, match=r"token \*\*\* is not welcome") as caught:
+        client.upload(hub, "acme/x", "v1", {}, [], message="x")
+    assert "hf_given" not in str(caught.value)
+    assert foreign.tokens[-1] == "Bearer hf_given"
