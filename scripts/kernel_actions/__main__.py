@@ -5,7 +5,7 @@ import os
 import sys
 
 
-def _restart_on_newer_python():
+def _restart_on_newer_python() -> None:
     import subprocess
 
     for name in ("python3.14", "python3.13", "python3.12", "python3.11", "python3.10"):

@@ -97,7 +97,9 @@ def revision(commit: str, *, where: Place | None = None) -> BuilderRevision:
     """
     if not _COMMIT.fullmatch(commit):
         raise WrongInput(
-            f"builder revision {commit!r} is not a commit", where=where, repair="give its 40 hexadecimal digits"
+            f"builder revision {commit!r} is not a commit",
+            where=where,
+            repair="give its 40 hexadecimal digits",
         )
     found = _find(commit)
     if found is None:

@@ -73,9 +73,7 @@ def choose(build_dir: Path, name: str) -> BuiltVariant:
         raise WrongInput(f"{build_dir} has no built variant", repair="build one first: kernel-actions build")
     if name:
         close = difflib.get_close_matches(name, names, n=3, cutoff=0.3)
-        raise WrongInput(
-            f"{build_dir} has no variant {name!r}", repair=f"it has {', '.join(close or names)}"
-        )
+        raise WrongInput(f"{build_dir} has no variant {name!r}", repair=f"it has {', '.join(close or names)}")
     if len(names) > 1:
         raise WrongInput(
             f"{build_dir} has {len(names)} variants: {', '.join(names)}", repair="choose one with --variant"

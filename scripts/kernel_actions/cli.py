@@ -181,8 +181,12 @@ def _unexpected(error: Exception) -> KernelActionsError:
 
 def _report(error: KernelActionsError) -> None:
     if github.is_actions():
-        github.annotate("error", f"{error.what} ({error.repair})" if error.repair else error.what,
-                        where=error.where, title="kernel-actions")
+        github.annotate(
+            "error",
+            f"{error.what} ({error.repair})" if error.repair else error.what,
+            where=error.where,
+            title="kernel-actions",
+        )
     console.say(f"kernel-actions: {error}")
 
 

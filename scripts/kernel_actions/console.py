@@ -57,9 +57,7 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def markdown_text(text: str) -> str:
     """``text`` with every character that Markdown or HTML would act upon escaped."""
     escaped = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return "".join(
-        f"\\{character}" if character in "\\`*_[]|~#!@" else character for character in escaped
-    )
+    return "".join(f"\\{character}" if character in "\\`*_[]|~#!@" else character for character in escaped)
 
 
 def is_verbose() -> bool:

@@ -202,9 +202,7 @@ def _timed(arguments: Sequence[str]) -> tuple[process.Finished, float]:
     echo = console.say if console.is_verbose() else None
     with tempfile.TemporaryDirectory(prefix="kernel-actions-") as nowhere:
         # pip run in a project's folder must not read that project's files.
-        finished = process.run(
-            arguments, directory=Path(nowhere), environment=_for_installer(), on_line=echo
-        )
+        finished = process.run(arguments, directory=Path(nowhere), environment=_for_installer(), on_line=echo)
     return finished, time.monotonic() - started
 
 

@@ -93,6 +93,4 @@ class Interrupted(KernelActionsError):
 def printable(text: str) -> str:
     """``text`` on one line, with control characters (which a terminal would obey) made visible."""
     joined = " ".join(line.strip() for line in text.splitlines() if line.strip())
-    return "".join(
-        character if character.isprintable() else repr(character)[1:-1] for character in joined
-    )
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in joined)

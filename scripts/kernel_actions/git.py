@@ -67,9 +67,7 @@ def _ask(directory: Path, *arguments: str) -> str | None:
     if _is_own_workspace(directory):
         command += ["-c", "safe.directory=*"]
     try:
-        finished = process.run(
-            [*command, "-C", directory, *arguments], environment=_environment(os.environ)
-        )
+        finished = process.run([*command, "-C", directory, *arguments], environment=_environment(os.environ))
     except WrongSurroundings:
         return None
     if finished.returncode == 0:

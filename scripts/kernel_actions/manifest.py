@@ -244,7 +244,8 @@ def _check(file: TomlFile) -> Iterator[KernelActionsError]:
 def _check_general(file: TomlFile, general: dict[str, Any], edition: Any) -> Iterator[KernelActionsError]:
     if edition not in (3, 4, 5):
         yield WrongInput(
-            f"edition {edition!r} is not known", where=file.place("general.edition"),
+            f"edition {edition!r} is not known",
+            where=file.place("general.edition"),
             repair="this version of the suite knows editions 3 to 5",
         )
     required = ("name", "version", "license", "backends") if edition != 3 else ("name",)
@@ -254,7 +255,8 @@ def _check_general(file: TomlFile, general: dict[str, Any], edition: Any) -> Ite
     name = general.get("name")
     if isinstance(name, str) and not _NAME.fullmatch(name):
         yield WrongInput(
-            f"name {name!r} is not a kernel's name", where=file.place("general.name"),
+            f"name {name!r} is not a kernel's name",
+            where=file.place("general.name"),
             repair="use small letters, digits and dashes, with a letter first and no dash at the end",
         )
     hub = general.get("hub")
@@ -267,7 +269,8 @@ def _check_general(file: TomlFile, general: dict[str, Any], edition: Any) -> Ite
     for backend in backends if isinstance(backends, list) else ():
         if isinstance(backend, str) and backend not in BACKENDS:
             yield WrongInput(
-                f"backend {backend!r} is not known", where=file.place("general.backends"),
+                f"backend {backend!r} is not known",
+                where=file.place("general.backends"),
                 repair=_nearest(backend, BACKENDS),
             )
 
@@ -283,7 +286,9 @@ def _check_components(file: TomlFile, sections: dict[str, Any], is_old: bool) ->
         yield from _check_table(file, key, section, known)
         for needed in ("backend", "src") if is_old else ("backend", "depends", "src"):
             if needed not in section:
-                yield WrongInput(f"[{key}] has no {needed}", where=file.place(key), repair=f"add {needed} = …")
+                yield WrongInput(
+                    f"[{key}] has no {needed}", where=file.place(key), repair=f"add {needed} = …"
+                )
 
 
 def _check_table(
@@ -403,7 +408,7 @@ def _binding(values: dict[str, Any]) -> Binding:
     section = values.get(framework, {})
     stable_abi = section.get("stable-abi")
     return Binding(
-        framework=framework,  # type: ignore[arg-type]
+        framework=framework,
         src=tuple(section.get("src", ())),
         include=tuple(section.get("include", ())),
         pyext=tuple(section.get("pyext", ())),

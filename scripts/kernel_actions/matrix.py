@@ -101,7 +101,11 @@ class Selection:
 
 
 def plan_matrix(
-    kernel: Manifest, revision: BuilderRevision, runners: settings.Settings, selection: Selection, directory: str
+    kernel: Manifest,
+    revision: BuilderRevision,
+    runners: settings.Settings,
+    selection: Selection,
+    directory: str,
 ) -> Matrix:
     """The jobs for the selected variants of a kernel. Pure: reads and writes nothing."""
     plan = variants.plan(kernel, revision)
@@ -135,9 +139,7 @@ def run(options: Options) -> int:
     """The command ``matrix``."""
     kernel_dir = options.kernel_dir
     kernel = manifest.load(kernel_dir)
-    revision = (
-        builder.revision(options.builder_rev) if options.builder_rev else builder.locked(kernel_dir)
-    )
+    revision = builder.revision(options.builder_rev) if options.builder_rev else builder.locked(kernel_dir)
     selection = Selection(
         scope=options.scope,
         only=tuple(options.only),
@@ -175,8 +177,14 @@ def _print_json(matrix: Matrix) -> None:
 
 def _print_table(matrix: Matrix) -> None:
     rows = [
-        (job.variant.name, job.variant.backend, job.variant.torch, job.variant.system, ", ".join(job.runner),
-         ", ".join(job.test_runner))
+        (
+            job.variant.name,
+            job.variant.backend,
+            job.variant.torch,
+            job.variant.system,
+            ", ".join(job.runner),
+            ", ".join(job.test_runner),
+        )
         for job in matrix.jobs
     ]
     print(console.table(_HEADER, rows))
@@ -201,8 +209,14 @@ def _print_github(matrix: Matrix) -> None:
         }
     )
     rows = [
-        (job.variant.name, job.variant.backend, job.variant.torch, job.variant.system, ", ".join(job.runner),
-         ", ".join(job.test_runner))
+        (
+            job.variant.name,
+            job.variant.backend,
+            job.variant.torch,
+            job.variant.system,
+            ", ".join(job.runner),
+            ", ".join(job.test_runner),
+        )
         for job in matrix.jobs
     ]
     github.add_summary(
@@ -229,8 +243,7 @@ def _left_out_rows(matrix: Matrix) -> list[tuple[str, str, str]]:
 def _counted(matrix: Matrix) -> str:
     left_out = f", {len(matrix.left_out)} left out" if matrix.left_out else ""
     return (
-        f"{len(matrix.jobs)} variants{left_out}, at {matrix.builder.repository} "
-        f"{matrix.builder.commit[:12]}"
+        f"{len(matrix.jobs)} variants{left_out}, at {matrix.builder.repository} {matrix.builder.commit[:12]}"
     )
 
 

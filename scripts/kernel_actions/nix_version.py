@@ -30,7 +30,12 @@ def compare(left: str, right: str) -> int:
 key = cmp_to_key(compare)
 """Sort key: the oldest version first."""
 
-newest_first = cmp_to_key(lambda left, right: compare(right, left))
+
+def _compare_reversed(left: str, right: str) -> int:
+    return compare(right, left)
+
+
+newest_first = cmp_to_key(_compare_reversed)
 """Sort key: the newest version first."""
 
 

@@ -165,9 +165,7 @@ def _upload(
     return Outcome(result, f"{published.repo_id} {published.branch} @ {published.variants.commit[:12]}"), None
 
 
-def _load(
-    kernel: Manifest, address: str, demo: Path | None, output: Path
-) -> tuple[Outcome, dict[str, Any]]:
+def _load(kernel: Manifest, address: str, demo: Path | None, output: Path) -> tuple[Outcome, dict[str, Any]]:
     """Load the kernel from the Hub in a fresh process with an empty cache, as a user would.
 
     The demo, which is the kernel's author's code, runs in that process too.

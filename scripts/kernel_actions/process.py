@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,19 +93,16 @@ def run(
 def end_group(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
     """End ``child`` and all that it started in its process group: first asked, then forced."""
     _signal_group(child, signal.SIGTERM)
-    try:
+    with suppress(subprocess.TimeoutExpired):
         child.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        pass
     _signal_group(child, signal.SIGKILL)
     child.wait()
 
 
 def _signal_group(child: subprocess.Popen[str] | subprocess.Popen[bytes], number: int) -> None:
-    try:
+    # Either error means that nobody of the group is left.
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass  # Nobody of the group is left.
 
 
 @contextmanager
@@ -129,5 +126,3 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-

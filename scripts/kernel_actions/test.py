@@ -36,10 +36,13 @@ MARKER = "kernels_ci"
 # The line of the failure at the end of pytest's text about it: `tests/test_it.py:12: AssertionError`.
 _FAILURE_LINE = re.compile(r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+): ", re.MULTILINE)
 _LARGEST_JUNIT = 200_000_000
-_GPU_PROBE = (
-    "import torch; found = torch.cuda.is_available() or (hasattr(torch, 'xpu') and torch.xpu.is_available()); "
-    "print(torch.cuda.get_device_name() if torch.cuda.is_available() else found)"
-)
+_GPU_PROBE = """
+import torch
+if torch.cuda.is_available():
+    print(torch.cuda.get_device_name())
+elif torch.xpu.is_available():
+    print(torch.xpu.get_device_name())
+"""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,8 @@ def run_tests(
 ) -> TestReport:
     """Run the kernel's tests against ``variant``, and write the report beside it.
 
-    Raises ``KernelFailed`` when there are no tests or they ended early, ``WrongSurroundings`` when the variant needs a GPU and there is none.
+    Raises ``KernelFailed`` when there are no tests or they ended early, and
+    ``WrongSurroundings`` when the variant needs a GPU and there is none.
     """
     kernel = manifest.load(kernel_dir)
     tests = kernel_dir / "tests"
@@ -204,7 +208,7 @@ def _gpu(variant: built.BuiltVariant, require_gpu: str) -> str | None:
         return None
     finished = process.run([sys.executable, "-I", "-c", _GPU_PROBE])
     answer = finished.output.strip().rpartition("\n")[2]
-    if finished.returncode != 0 or answer in ("", "False"):
+    if finished.returncode != 0 or not answer:
         raise WrongSurroundings(
             f"{variant.name} needs a GPU and Torch sees none",
             repair="run on a machine with one, or allow it with --require-gpu never",
@@ -275,7 +279,9 @@ def _print(form: str, report: TestReport, path: Path) -> None:
     if form == "json":
         print(json.dumps(report.as_json(), indent=2))
         return
-    rows = [(one.test, f"{one.path or ''}:{one.line or ''}".strip(":"), one.reason) for one in report.failures]
+    rows = [
+        (one.test, f"{one.path or ''}:{one.line or ''}".strip(":"), one.reason) for one in report.failures
+    ]
     header = ("failed", "where", "why")
     if rows:
         print(console.table(header, rows))
@@ -291,4 +297,3 @@ def _print(form: str, report: TestReport, path: Path) -> None:
             f"{'✅' if report.is_passed else '❌'} {report.summary} in {console.duration(report.seconds)}\n\n"
             + (console.markdown_table(header, rows) if rows else "")
         )
-

@@ -37,7 +37,13 @@ BUILDER = _github("huggingface", "kernels")
         _lock({"one": "one", "two": "two"}, one=BUILDER, two=BUILDER),
         _lock(
             {"kb": "kb"},
-            kb={"locked": {"type": "git", "url": "https://github.com/huggingface/kernels.git", "rev": REVISION}},
+            kb={
+                "locked": {
+                    "type": "git",
+                    "url": "https://github.com/huggingface/kernels.git",
+                    "rev": REVISION,
+                }
+            },
         ),
     ],
 )
@@ -67,7 +73,11 @@ def test_builder_is_found(kernel_dir: Callable[..., Path], lock: str) -> None:
             "several inputs are the builder: a, b",
         ),
         (_lock({"kb": "kb"}, kb=_github("huggingface", "kernels", "v1")), 2, "'v1' is not a commit"),
-        (_lock({"kb": "kb"}, kb=_github("huggingface", "kernels", "0" * 40)), 3, "not in this version's data"),
+        (
+            _lock({"kb": "kb"}, kb=_github("huggingface", "kernels", "0" * 40)),
+            3,
+            "not in this version's data",
+        ),
     ],
 )
 def test_each_error_says_what_and_where(
@@ -81,7 +91,7 @@ def test_each_error_says_what_and_where(
 
 
 def test_missing_lock(tmp_path: Path) -> None:
-    with pytest.raises(KernelActionsError, match="there is no flake.lock .*nix flake lock"):
+    with pytest.raises(KernelActionsError, match=r"there is no flake.lock .*nix flake lock"):
         builder.locked(tmp_path)
 
 

@@ -74,7 +74,9 @@ def test_summary_is_cut_below_the_limit_of_the_runner(actions: Path) -> None:
     assert text.endswith("may have 1 MiB.)\n\n")
 
 
-@pytest.mark.parametrize("cell", ["a|b", "<script>", "`x`", "[l](http://x)", "a\nb", "![i](x)", "@team", "\x1b[2J"])
+@pytest.mark.parametrize(
+    "cell", ["a|b", "<script>", "`x`", "[l](http://x)", "a\nb", "![i](x)", "@team", "\x1b[2J"]
+)
 def test_cells_cannot_break_a_markdown_table(cell: str) -> None:
     table = console.markdown_table(("h",), [(cell,)])
     assert len(table.splitlines()) == 3
@@ -85,7 +87,9 @@ def test_cells_cannot_break_a_markdown_table(cell: str) -> None:
     assert "](" not in row.replace("\\]", "")
 
 
-@pytest.mark.parametrize(("text", "expected"), [("true", True), (" FALSE ", False), ("1", True), ("no", False)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("true", True), (" FALSE ", False), ("1", True), ("no", False)]
+)
 def test_booleans_arrive_as_text(text: str, expected: bool) -> None:
     assert github.boolean("x", text) is expected
 

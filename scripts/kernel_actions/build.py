@@ -1,0 +1,320 @@
+"""``build``: one variant of a kernel, with the compiler and Torch of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_actions import built, console, git, github, manifest
+from kernel_actions.errors import EXIT_DONE, KernelActionsError
+from kernel_actions.git import GitState
+from kernel_actions.local_builder import compilation, layout, project, sources, target, toolchain
+from kernel_actions.local_builder.project import Project
+from kernel_actions.local_builder.sources import Sources
+from kernel_actions.local_builder.target import Target
+from kernel_actions.local_builder.toolchain import Toolchain
+from kernel_actions.manifest import Manifest
+
+if TYPE_CHECKING:
+    from kernel_actions.cli import Options
+
+# Where the output folder keeps the generated projects, for the next build and for `pip install -e`.
+WORK_FOLDER = ".local"
+# As many digits as the builder takes of a commit.
+_SHORT = 7
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """How a variant came to be; it is kept beside the variant, in ``<variant>.build-report.json``.
+
+    ``planned``: the locked builder makes this variant too (``None``: not known). ``id`` is the name
+    of the kernel's operators; ``commit`` is ``None`` outside of git; ``dirty``: what was built is
+    not what the commit holds. ``torch``, ``compiler`` and ``nvcc`` are versions, ``None`` where nothing
+    was compiled (with them). ``seconds`` is what the build took, ``bytes`` and ``files`` what the variant's
+    folder holds. ``fingerprint`` is a hash of all that went into it. ``reused``: it was there already.
+    """
+
+    variant: str
+    builder: str
+    sandbox: bool
+    planned: bool | None
+    backend: str
+    id: str
+    commit: str | None
+    dirty: bool
+    torch: str | None
+    compiler: str | None
+    nvcc: str | None
+    seconds: float
+    bytes: int
+    files: int
+    fingerprint: str
+    path: Path
+    reused: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for programs, as it stands in the file beside the variant."""
+        return {name: value for name, value in asdict(self).items() if name not in ("path", "reused")}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All that decides what a variant will hold."""
+
+    kernel: Manifest
+    target: Target
+    tools: Toolchain
+    found: Sources
+    git_state: GitState | None
+    ops_name: str
+    made: Project
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return layout.metadata(
+            self.kernel, self.target, self.ops_name, self.git_state, self.made.capabilities
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """One hash of everything: with the same one there is nothing to build."""
+        parts = [
+            self.made.files, self.found.hashes, self.found.package, self.metadata,
+            project.template("old_loader.py"), str(self.tools) if self.target.is_compiled else "",
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def run(options: Options) -> int:
+    """The command ``build``.
+
+    Raises ``WrongInput``, ``KernelFailed`` (a compile error) and ``WrongSurroundings``.
+    """
+    report = build(
+        options.kernel_dir,
+        options.variant,
+        Path(options.output),
+        annotate=options.format == "github",
+    )
+    if options.format == "json":
+        print(json.dumps({**report.as_json(), "path": str(report.path), "reused": report.reused}, indent=2))
+        return EXIT_DONE
+    header = ("variant", "folder", "files", "size", "time")
+    took = "up to date" if report.reused else console.duration(report.seconds)
+    row = (report.variant, str(report.path), str(report.files), console.size(report.bytes), took)
+    print(console.table(header, [row]))
+    if options.format == "github":
+        github.set_outputs({"variant": report.variant, "path": str(report.path)})
+        github.add_summary(f"### Build\n\n{console.markdown_table(header, [row])}")
+    return EXIT_DONE
+
+
+def build(
+    kernel_dir: Path,
+    variant: str = "",
+    output: Path = Path("build"),
+    *,
+    annotate: bool = False,
+    tools: Toolchain | None = None,
+) -> BuildReport:
+    """Build ``variant`` of the kernel (empty: the one that this machine can build and load) into
+    ``output/<variant>``; ``output`` is relative to the kernel's folder unless it is absolute.
+
+    Nothing is done when the variant is there and nothing has changed. The variant is replaced as a
+    whole or not at all. ``annotate`` shows compile errors on the job's page. ``tools`` are in place of
+    what this machine has.
+
+    Raises ``WrongInput``, ``KernelFailed`` (a compile error) and ``WrongSurroundings``.
+    """
+    started = time.monotonic()
+    kernel = manifest.load(kernel_dir)
+    tools = tools or toolchain.detect()
+    chosen = target.choose(kernel, tools, variant)
+    target.check_dependencies(kernel, chosen)
+    output = kernel_dir / output
+    folder = output / chosen.variant
+    work = _work_folder(output) / chosen.variant
+    is_planned = _is_planned(kernel_dir, chosen.variant)
+    if is_planned is False:
+        console.say(
+            f"{chosen.variant} is not among the variants of the locked builder: it is for this machine alone"
+        )
+    with _locked(work.with_name(f"{chosen.variant}.lock"), chosen.variant):
+        layout.recover(work.with_name(f"{chosen.variant}.new"), folder)
+        plan = _plan(kernel, chosen, tools)
+        kept = _reusable(report_path(folder), folder, plan.fingerprint)
+        if kept is not None:
+            return replace(kept, planned=is_planned)
+        console.say(f"Building {chosen.variant} of {kernel.name} ({_with(chosen, tools)})")
+        extension = _compile(plan, work, annotate)
+        report = _lay_out(plan, work, folder, extension)
+        report = replace(report, planned=is_planned, seconds=round(time.monotonic() - started, 1))
+        built.write_whole(report_path(folder), (json.dumps(report.as_json(), indent=2) + "\n").encode())
+    return report
+
+
+def report_path(folder: Path) -> Path:
+    """Where the report on a variant is: beside its folder."""
+    return folder.with_name(f"{folder.name}.build-report.json")
+
+
+def _work_folder(output: Path) -> Path:
+    work = output / WORK_FOLDER
+    work.mkdir(parents=True, exist_ok=True)
+    if not (work / ".gitignore").is_file():
+        (work / ".gitignore").write_text("*\n", encoding="utf-8")
+    return work
+
+
+def _plan(kernel: Manifest, chosen: Target, tools: Toolchain) -> _Plan:
+    if chosen.is_compiled:
+        compilation.check_toolchain(chosen, tools)
+    found = sources.read(kernel, chosen.backend)
+    git_state = git.state(kernel.directory)
+    if git_state is not None and not _is_tracked(found, kernel.directory):
+        # The commit does not hold what is built.
+        git_state = replace(git_state, dirty=True)
+    ops_name = f"_{kernel.python_name}_{chosen.backend}_{unique_id(git_state, found.hash)}"
+    return _Plan(
+        kernel=kernel,
+        target=chosen,
+        tools=tools,
+        found=found,
+        git_state=git_state,
+        ops_name=ops_name,
+        made=project.generate(kernel, chosen, tools, ops_name, found),
+    )
+
+
+def unique_id(git_state: GitState | None, source_hash: str) -> str:
+    """What tells this state of the kernel from all others, as a part of the operators' name.
+
+    It is the commit, as with the builder; where the commit does not say everything, a hash of the
+    sources does, so that no two states share a name in one process.
+    """
+    if git_state is None:
+        return f"local_{source_hash[:_SHORT]}"
+    short = git_state.commit[:_SHORT]
+    return f"{short}_dirty_{source_hash[:_SHORT]}" if git_state.dirty else short
+
+
+def _is_tracked(found: Sources, directory: Path) -> bool:
+    outside = {name for name in found.hashes if name.startswith("../")}
+    return found.hashes.keys() - outside <= git.tracked(directory)
+
+
+def _compile(plan: _Plan, work: Path, annotate: bool) -> Path | None:
+    """Write the project, compile it, and return the extension; ``None`` for a noarch variant."""
+    package = work / plan.kernel.python_name
+    _write_project(plan, work, package)
+    if not plan.target.is_compiled:
+        return None
+    jobs = compilation.job_count(os.environ, plan.target.backend == "cuda")
+    compiling = compilation.Build(work, plan.kernel.directory, plan.target, plan.tools, plan.made, annotate)
+    extension = compiling.run(plan.ops_name, jobs)
+    for stale in package.glob("*.abi3.so"):
+        stale.unlink()
+    (package / extension.name).symlink_to(Path("..") / extension.parent.name / extension.name)
+    return extension
+
+
+def _write_project(plan: _Plan, work: Path, package: Path) -> None:
+    """Write the project's files that have changed, and the Python package: links to the author's
+    files, so that what is edited there is seen at once by who installed the project."""
+    for name, text in plan.made.files.items():
+        path = work / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            built.write_whole(path, text.encode())
+    original = (plan.kernel.directory / sources.PACKAGE_ROOT / plan.kernel.python_name).resolve()
+    wanted = {package / name: original / name for name in plan.found.package}
+    for link in [path for path in package.rglob("*") if path.is_symlink()]:
+        if link.suffix != ".so" and (link not in wanted or link.readlink() != wanted[link]):
+            link.unlink()
+    for link, file in wanted.items():
+        if not link.is_symlink():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file)
+
+
+def _lay_out(plan: _Plan, work: Path, folder: Path, extension: Path | None) -> BuildReport:
+    """Write the variant beside its place and swap it in."""
+    new = work.with_name(f"{plan.target.variant}.new")
+    listed = layout.files(plan.kernel, plan.target, plan.found, plan.ops_name, extension)
+    try:
+        layout.write(new, listed, plan.metadata)
+        # A report is of the variant beside it, also when this process ends right here.
+        report_path(folder).unlink(missing_ok=True)
+        layout.swap_in(new, folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    tools = plan.tools if plan.target.is_compiled else None
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return BuildReport(
+        variant=plan.target.variant,
+        builder="local",
+        sandbox=False,
+        planned=None,
+        backend=plan.target.backend,
+        id=plan.ops_name,
+        commit=plan.git_state.commit if plan.git_state else None,
+        dirty=plan.git_state is None or plan.git_state.dirty,
+        torch=tools.torch.version if tools and tools.torch else None,
+        compiler=f"{tools.compiler.kind} {tools.compiler.version}" if tools and tools.compiler else None,
+        nvcc=tools.nvcc.version if tools and tools.nvcc and plan.target.backend == "cuda" else None,
+        seconds=0.0,
+        bytes=sum(sizes),
+        files=len(sizes),
+        fingerprint=plan.fingerprint,
+        path=folder,
+    )
+
+
+def _reusable(report: Path, folder: Path, fingerprint: str) -> BuildReport | None:
+    """The report on the variant that is there, if nothing has changed since."""
+    try:
+        values = json.loads(report.read_bytes())
+        kept = BuildReport(**values, path=folder, reused=True)
+    except (OSError, ValueError, TypeError):
+        return None
+    return kept if kept.fingerprint == fingerprint and layout.is_intact(folder) else None
+
+
+def _is_planned(kernel_dir: Path, variant: str) -> bool | None:
+    """Whether the locked builder makes ``variant``; ``None`` where its plan is not known."""
+    from kernel_actions import matrix
+
+    try:
+        return any(one.name == variant for one in matrix.planned_variants(kernel_dir))
+    except KernelActionsError:
+        return None
+
+
+def _with(chosen: Target, tools: Toolchain) -> str:
+    if not chosen.is_compiled or tools.torch is None or tools.compiler is None:
+        return "Python alone"
+    parts = [f"Torch {tools.torch.version}", f"{tools.compiler.kind} {tools.compiler.version}"]
+    if chosen.backend == "cuda" and tools.nvcc is not None:
+        parts.append(f"nvcc {tools.nvcc.version}")
+    return ", ".join(parts)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, variant: str) -> Iterator[None]:
+    """Hold the lock file ``path``. The lock goes with the process, however that ends."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            console.say(f"Another command is building {variant}: waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
