@@ -1,0 +1,148 @@
+"""The folder of a variant, as kernel-builder lays it out.
+
+::
+
+    <variant>/__init__.py …       the kernel's Python package
+    <variant>/_ops.py             how it reaches its operators
+    <variant>/<ops name>.abi3.so  the extension (not in a noarch variant)
+    <variant>/<package>/          for versions of `kernels` that look for such a folder
+    <variant>/metadata.json       what the loader and compliance read; it holds all files' hashes
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernel_actions import __version__
+from kernel_actions.git import GitState
+from kernel_actions.local_builder import project, sources
+from kernel_actions.local_builder.sources import Sources
+from kernel_actions.local_builder.target import Target
+from kernel_actions.manifest import KernelDependency, Manifest
+
+METADATA = "metadata.json"
+# In place of kernel-builder's version: what says in metadata.json that it was not kernel-builder.
+BUILDER_VERSION = f"{__version__}+kernel-actions.local"
+
+
+def files(
+    manifest: Manifest, target: Target, found: Sources, ops_name: str, extension: Path | None
+) -> dict[str, Path | str]:
+    """The variant's files but for metadata.json, by relative path: a file to copy, or a text."""
+    package_dir = manifest.directory / sources.PACKAGE_ROOT / manifest.python_name
+    listed: dict[str, Path | str] = {name: package_dir / name for name in found.package}
+    listed[sources.OPS_FILE] = project.ops_file(target, ops_name)
+    listed[f"{manifest.python_name}/__init__.py"] = project.template("old_loader.py")
+    if extension is not None:
+        listed[f"{ops_name}.abi3.so"] = extension
+    return listed
+
+
+def metadata(
+    manifest: Manifest,
+    target: Target,
+    ops_name: str,
+    git_state: GitState | None,
+    capabilities: Sequence[str],
+) -> dict[str, Any]:
+    """metadata.json but for the digest. Schema: ``kernels-data/src/metadata.rs`` of kernels."""
+    backend: dict[str, Any] = {"type": target.backend}
+    archs = sorted(capabilities) if target.is_compiled else _noarch_archs(manifest, target)
+    if archs:
+        backend["archs"] = archs
+    optional = {"upstream": manifest.upstream, "source": manifest.source}
+    provenance: dict[str, Any] = {"kernel-builder": {"version": BUILDER_VERSION}}
+    if git_state is not None:
+        provenance["kernel"] = {"commit": git_state.commit, "dirty": git_state.dirty}
+    return {
+        "name": manifest.name,
+        "id": ops_name,
+        "version": manifest.version,
+        "license": manifest.license,
+        **{name: value for name, value in optional.items() if value is not None},
+        "python-depends": list(manifest.all_python_depends(target.backend)),
+        "kernel-depends": [_dependency(one) for one in manifest.all_kernel_depends(target.backend)],
+        "backend": backend,
+        "provenance": provenance,
+    }
+
+
+def _noarch_archs(manifest: Manifest, target: Target) -> list[str]:
+    """What ``[torch-noarch]`` says; of compiled kernels the capabilities that were compiled."""
+    key = {"cuda": "cuda_capabilities", "rocm": "rocm_archs"}.get(target.backend, "")
+    listed: list[str] = manifest.file.values.get("torch-noarch", {}).get(key, [])
+    return listed
+
+
+def _dependency(dependency: KernelDependency) -> dict[str, Any]:
+    if dependency.version is not None:
+        return {"repo-id": dependency.repo_id, "version": dependency.version}
+    return {"repo-id": dependency.repo_id, "revision": dependency.revision}
+
+
+def write(folder: Path, listed: Mapping[str, Path | str], described: Mapping[str, Any]) -> None:
+    """Write a variant into ``folder``, which must not exist. What links point to is copied, and
+    modes are the same for everyone: 755 for folders and extensions, 644 for the rest."""
+    folder.mkdir(parents=True, mode=0o755)
+    folder.chmod(0o755)
+    for name, content in sorted(listed.items()):
+        path = folder / name
+        for parent in reversed(path.relative_to(folder).parents[:-1]):
+            (folder / parent).mkdir(exist_ok=True)
+            (folder / parent).chmod(0o755)
+        if isinstance(content, str):
+            path.write_text(content, encoding="utf-8")
+        else:
+            shutil.copyfile(content, path)
+        path.chmod(0o755 if path.suffix == ".so" else 0o644)
+    whole = dict(described)
+    provenance = whole.pop("provenance")
+    whole["digest"] = digest(folder)
+    whole["provenance"] = provenance
+    text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    (folder / METADATA).write_text(text, encoding="utf-8")
+    (folder / METADATA).chmod(0o644)
+
+
+def digest(folder: Path) -> dict[str, Any]:
+    """The hashes of a variant's files, as metadata.json has them: kernel-builder's own code."""
+    from kernels_data import Digest, DigestAlgorithm
+
+    found = Digest.hash_variant(DigestAlgorithm.SHA256, folder)
+    return {"algorithm": "sha256", "files": dict(sorted(found.files.items()))}
+
+
+def is_intact(folder: Path) -> bool:
+    """Whether the variant's files are those that its metadata.json lists."""
+    try:
+        described = json.loads((folder / METADATA).read_bytes())
+        return isinstance(described, dict) and described.get("digest") == digest(folder)
+    except (OSError, ValueError):
+        return False
+
+
+def swap_in(new: Path, folder: Path) -> None:
+    """Put the finished folder ``new`` in the place of ``folder``; see ``recover``."""
+    old = _old(new)
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def recover(new: Path, folder: Path) -> None:
+    """Undo what a build left behind that was ended while it wrote ``new`` or swapped it in."""
+    old = _old(new)
+    if old.exists() and not folder.exists():
+        old.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(new, ignore_errors=True)
+
+
+def _old(new: Path) -> Path:
+    return new.with_name(new.name + ".old")
