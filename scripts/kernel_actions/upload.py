@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,16 +12,17 @@ from kernel_actions import console, github, manifest
 from kernel_actions.cli import Options
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
 from kernel_actions.hub import client
-from kernel_actions.hub.client import Hub, Plan, Uploaded
+from kernel_actions.hub.client import LocalFile, Plan, Uploaded
 from kernel_actions.manifest import Manifest
 
 # Framework, then backend and platform: torch212-cxx11-cu130-x86_64-linux, torch-cuda.
 _VARIANT = re.compile(r"(?:torch(?:\d+|-stable-abi\d+)?|tvm-ffi\d+)(?:-[a-z0-9_.]+)+")
+_CARD = "CARD.md"
 _HEADER = ("variant", "added", "kept", "deleted")
 
 
 @dataclass(frozen=True)
-class BuiltVariant:
+class FoundVariant:
     """A variant's folder, the kernel's version in its metadata.json, and what built it.
 
     ``builder`` is ``nix`` or ``local``, and empty when no report says it.
@@ -38,13 +39,58 @@ class BuiltVariant:
         return f"build/{self.name}"
 
 
+@dataclass(frozen=True)
+class Published:
+    """Where the variants went and what changed there; ``card`` is ``None`` without one."""
+
+    repo_id: str
+    branch: str
+    variants: Uploaded
+    card: Uploaded | None
+
+
 def run(options: Options) -> int:
     """Upload every variant under ``options.build_dir``, and the card if there is one.
 
+    Raises what ``publish`` raises.
+    """
+    published = publish(
+        options.kernel_dir,
+        Path(options.build_dir),
+        repo_id=options.repo_id,
+        branch=options.branch,
+        address=options.hub,
+        token=options.token,
+        create_pr=options.create_pr,
+        dry_run=options.dry_run,
+        allow_local_build=options.allow_local_build,
+    )
+    _report(options, published)
+    return EXIT_DONE
+
+
+def publish(
+    kernel_dir: Path,
+    build_dir: Path,
+    *,
+    names: Collection[str] = (),
+    repo_id: str = "",
+    branch: str = "",
+    address: str = "",
+    token: str = "",
+    create_pr: bool = False,
+    dry_run: bool = False,
+    allow_local_build: bool = False,
+) -> Published:
+    """Upload the variants in ``build_dir``, or those of ``names``, and the card if there is one.
+
+    ``build_dir`` is relative to ``kernel_dir``. What is empty has its default: the repository and
+    the branch of build.toml, the Hub that HF_ENDPOINT names.
+
     Raises ``WrongInput``, ``KernelFailed`` (a gate refused) and ``WrongSurroundings``.
     """
-    kernel = manifest.load(options.kernel_dir)
-    repo_id = options.repo_id or kernel.repo_id
+    kernel = manifest.load(kernel_dir)
+    repo_id = repo_id or kernel.repo_id or ""
     if not repo_id:
         raise WrongInput(
             "no repository to upload to",
@@ -52,48 +98,63 @@ def run(options: Options) -> int:
             repair="give --repo-id, or set general.hub.repo-id",
         )
     client.check_repo_id(repo_id)
-    build_dir = options.kernel_dir / options.build_dir
-    variants = built_variants(build_dir)
+    build_dir = kernel_dir / build_dir
+    variants = found_variants(build_dir, names)
     check_versions(variants, kernel)
-    branch = options.branch or kernel.branch or f"v{kernel.version}"
-    hub = client.connect(options.hub, options.token)
-    if not hub.is_embedded and not options.allow_local_build:
-        check_published(variants, build_dir)
+    branch = branch or kernel.branch or f"v{kernel.version}"
+    hub = client.connect(address, token)
+    if not hub.is_embedded and not allow_local_build:
+        check_published(variants)
 
-    local = {}
+    local: dict[str, LocalFile] = {}
     for variant in variants:
         local.update(client.local_files(variant.folder, variant.path_in_repo))
-    console.say(f"Uploading {len(variants)} variants to {branch} of {repo_id} on {hub.address}")
+    count = f"{len(variants)} variant{'' if len(variants) == 1 else 's'}"
+    console.say(f"Uploading {count} to {branch} of {repo_id} on {hub.address}")
     uploaded = client.upload(
         hub,
         repo_id,
         branch,
         local,
         [variant.path_in_repo for variant in variants],
-        message=f"Upload {len(variants)} variants of {kernel.name}",
-        create_pr=options.create_pr,
-        dry_run=options.dry_run,
+        message=f"Upload {count} of {kernel.name}",
+        create_pr=create_pr,
+        dry_run=dry_run,
     )
-    card = _upload_card(hub, repo_id, options, build_dir)
-    _report(options, repo_id, branch, uploaded, card)
-    return EXIT_DONE
+    card = None
+    # The builder's card, which is filled in, before the source's.
+    source = next((path for path in (build_dir / _CARD, kernel_dir / _CARD) if path.is_file()), None)
+    if source is not None:
+        card = client.upload(
+            hub,
+            repo_id,
+            client.MAIN,
+            {"README.md": client.local_file(source)},
+            (),
+            message="Update the card",
+            create_pr=create_pr,
+            dry_run=dry_run,
+        )
+    return Published(repo_id, branch, uploaded, card)
 
 
-def built_variants(build_dir: Path) -> list[BuiltVariant]:
-    """The variants in ``build_dir``, by name.
+def found_variants(build_dir: Path, names: Collection[str] = ()) -> list[FoundVariant]:
+    """The variants in ``build_dir``, or those of ``names``, in the order of their names.
 
     Raises ``WrongInput`` when there are none, ``KernelFailed`` for one that is half-made.
     """
-    found = []
-    for folder in sorted(build_dir.iterdir()) if build_dir.is_dir() else []:
-        if folder.is_dir() and _VARIANT.fullmatch(folder.name):
-            found.append(_built_variant(folder, build_dir / f"{folder.name}.report.json"))
+    folders = sorted(build_dir.iterdir()) if build_dir.is_dir() else []
+    found = [
+        _found_variant(folder)
+        for folder in folders
+        if folder.is_dir() and _VARIANT.fullmatch(folder.name) and (not names or folder.name in names)
+    ]
     if not found:
         raise WrongInput(f"{build_dir} holds no variants", repair="build some first, or give --build-dir")
     return found
 
 
-def _built_variant(folder: Path, report: Path) -> BuiltVariant:
+def _found_variant(folder: Path) -> FoundVariant:
     for name in ("metadata.json", "__init__.py"):
         if not (folder / name).is_file():
             raise KernelFailed(
@@ -104,8 +165,14 @@ def _built_variant(folder: Path, report: Path) -> BuiltVariant:
         raise KernelFailed(
             "has no version", where=Place(folder / "metadata.json"), repair="build the variant again"
         )
+    report = _report_path(folder)
     builder = _json_file(report).get("builder") if report.is_file() else ""
-    return BuiltVariant(folder.name, folder, version, builder if isinstance(builder, str) else "")
+    return FoundVariant(folder.name, folder, version, builder if isinstance(builder, str) else "")
+
+
+def _report_path(folder: Path) -> Path:
+    """Where builders leave their report on the variant: beside its folder."""
+    return folder.with_name(f"{folder.name}.build-report.json")
 
 
 def _json_file(path: Path) -> dict[str, object]:
@@ -118,7 +185,7 @@ def _json_file(path: Path) -> dict[str, object]:
     return value
 
 
-def check_versions(variants: Sequence[BuiltVariant], kernel: Manifest) -> None:
+def check_versions(variants: Sequence[FoundVariant], kernel: Manifest) -> None:
     """Raises ``KernelFailed`` unless every variant is of the version that build.toml says."""
     if kernel.version is None:
         raise WrongInput("has no version", where=kernel.place("general"), repair="add version = 1")
@@ -131,42 +198,26 @@ def check_versions(variants: Sequence[BuiltVariant], kernel: Manifest) -> None:
             )
 
 
-def check_published(variants: Sequence[BuiltVariant], build_dir: Path) -> None:
+def check_published(variants: Sequence[FoundVariant]) -> None:
     """Raises ``KernelFailed`` unless every variant is of a Nix build, as what others load must be."""
     for variant in variants:
         if variant.builder != "nix":
             what = "was built by the local builder" if variant.builder == "local" else "has no build report"
             raise KernelFailed(
                 f"{variant.name} {what}, and only builds of Nix are published",
-                where=Place(build_dir / f"{variant.name}.report.json"),
+                where=Place(_report_path(variant.folder)),
                 repair="build it with `--backend-tool nix`; --allow-local-build publishes it as it is",
             )
 
 
-def _upload_card(hub: Hub, repo_id: str, options: Options, build_dir: Path) -> Uploaded | None:
-    """The kernel's card to `main`: the builder's, which is filled in, before the source's."""
-    for card in (build_dir / "CARD.md", options.kernel_dir / "CARD.md"):
-        if card.is_file():
-            return client.upload(
-                hub,
-                repo_id,
-                client.MAIN,
-                {"README.md": client.local_file(card)},
-                (),
-                message="Update the card",
-                create_pr=options.create_pr,
-                dry_run=options.dry_run,
-            )
-    return None
-
-
-def _report(options: Options, repo_id: str, branch: str, uploaded: Uploaded, card: Uploaded | None) -> None:
+def _report(options: Options, published: Published) -> None:
+    uploaded, card = published.variants, published.card
     rows = _rows(uploaded.plan)
     if options.format == "json":
         plan = uploaded.plan
         result = {
-            "repo_id": repo_id,
-            "branch": branch,
+            "repo_id": published.repo_id,
+            "branch": published.branch,
             "commit": uploaded.commit,
             "url": uploaded.url,
             "dry_run": options.dry_run,
@@ -186,7 +237,7 @@ def _report(options: Options, repo_id: str, branch: str, uploaded: Uploaded, car
     if options.format == "github":
         github.set_outputs({"commit": uploaded.commit, "url": uploaded.url})
         text = "\n\n".join(console.markdown_text(line) for line in lines)
-        title = console.markdown_text(f"Upload to {branch} of {repo_id}")
+        title = console.markdown_text(f"Upload to {published.branch} of {published.repo_id}")
         github.add_summary(f"### {title}\n\n{console.markdown_table(_HEADER, rows)}\n{text}\n")
 
 

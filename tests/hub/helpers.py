@@ -109,7 +109,7 @@ def write_variant(build_dir: Path, version: int = 1, variant: str = VARIANT, bui
     )
     (target / "table.bin").write_bytes(bytes(range(256)) * 8)
     if builder:
-        (build_dir / f"{variant}.report.json").write_text(json.dumps({"builder": builder}))
+        (build_dir / f"{variant}.build-report.json").write_text(json.dumps({"builder": builder}))
     return target
 
 

@@ -15,7 +15,7 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.hf_api import RepoFile
 from kernel_actions import upload
-from kernel_actions.errors import KernelActionsError, KernelFailed, WrongInput, WrongSurroundings
+from kernel_actions.errors import Interrupted, KernelActionsError, KernelFailed, WrongInput, WrongSurroundings
 from kernel_actions.hub import client
 
 from tests.hub.helpers import (
@@ -58,6 +58,11 @@ def repo_id(request: pytest.FixtureRequest) -> str:
 def names(api: HfApi, repo_id: str, revision: str = "v1") -> list[str]:
     entries = api.list_repo_tree(repo_id, recursive=True, repo_type="kernel", revision=revision)
     return [entry.path for entry in entries if isinstance(entry, RepoFile)]
+
+
+def commit_file(api: HfApi, repo_id: str, revision: str, path: str, content: bytes) -> None:
+    operations = [CommitOperationAdd(path, content)]
+    api.create_commit(repo_id, operations, commit_message="other", repo_type="kernel", revision=revision)
 
 
 def test_the_real_loader_loads_what_was_uploaded(
@@ -131,23 +136,38 @@ def test_variants_that_are_not_given_are_kept(api: HfApi, send: Any, kernel: Pat
     assert {path.split("/")[1] for path in names(api, repo_id)[1:]} == {VARIANT, OTHER}
 
 
-def test_a_new_version_starts_without_variants(
-    api: HfApi, send: Any, kernel: Path, repo_id: str, tmp_path: Path
-) -> None:
+def test_a_new_version_starts_without_variants(api: HfApi, send: Any, kernel: Path, repo_id: str) -> None:
     send()
-    # Old repositories keep variants on main too, which a branch made by other tools starts from.
-    api.create_commit(
-        repo_id, [CommitOperationAdd("build/torch-cpu/old.py", b"x")], commit_message="old",
-        repo_type="kernel", revision="main",
-    )  # fmt: skip
-    api.create_branch(repo_id, branch="v2", revision="main", repo_type="kernel")
+    # Old repositories keep variants on main too.
+    commit_file(api, repo_id, "main", "build/torch-cpu/old.py", b"x")
     write_kernel(kernel, version=2)
     result = send()
-    assert result["branch"] == "v2"
-    assert result["deleted"] == ["build/torch-cpu/old.py"]
-    write_kernel(kernel, version=3)
-    assert send()["deleted"] == []
-    assert names(api, repo_id, "v3") == names(api, repo_id, "v2")
+    assert (result["branch"], result["deleted"]) == ("v2", [])
+    assert names(api, repo_id, "v2") == names(api, repo_id, "v1")
+
+
+def test_a_branch_that_is_there_keeps_its_variants(api: HfApi, send: Any, kernel: Path, repo_id: str) -> None:
+    """Also one that other tools made from main, where old repositories have their variants."""
+    api.create_repo(repo_id, repo_type="kernel")
+    commit_file(api, repo_id, "main", f"build/{OTHER}/__init__.py", b"")
+    api.create_branch(repo_id, branch="v1", repo_type="kernel")
+    result = send()
+    assert result["deleted"] == []
+    assert f"build/{OTHER}/__init__.py" in names(api, repo_id)
+
+
+def test_an_upload_that_failed_after_making_the_branch_is_finished(
+    api: HfApi, send: Any, repo_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise ConnectionError("the cable was pulled")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HfApi, "create_commit", fail)
+        with pytest.raises(WrongSurroundings, match="the cable was pulled"):
+            send()
+    assert names(api, repo_id) == [".gitattributes"]
+    assert len(send()["added"]) == 3
 
 
 def test_uploads_at_once_do_not_lose_each_other(
@@ -287,7 +307,7 @@ def test_unreadable_metadata_is_refused(shared: Server, kernel: Path, text: str)
 
 def test_other_folders_are_no_variants(shared: Server, kernel: Path, tmp_path: Path) -> None:
     (kernel / "build" / "notes").mkdir()
-    assert [variant.name for variant in upload.built_variants(kernel / "build")] == [VARIANT]
+    assert [variant.name for variant in upload.found_variants(kernel / "build")] == [VARIANT]
     with pytest.raises(WrongInput, match="holds no variants"):
         upload.run(upload_options(kernel, shared.url, build_dir="elsewhere"))
 
@@ -342,6 +362,16 @@ def test_who_may_not_create_is_told_where_to_ask(foreign: ForeignHub, kernel: Pa
         client._explained(hub, "create acme/relu", is_creation=True),
     ):
         hub.api.create_repo("acme/relu", repo_type="kernel")
+
+
+def test_an_interruption_stays_one() -> None:
+    """The client wraps what happens while it sends a file, a signal's exception too."""
+    hub = client.Hub("http://unused", False, HfApi())
+    with pytest.raises(Interrupted), client._explained(hub, "upload"):
+        try:
+            raise Interrupted(15)
+        except Interrupted as error:
+            raise RuntimeError("Error while uploading") from error
 
 
 def test_the_users_token_is_never_sent_to_loopback(

@@ -285,17 +285,15 @@ def _prepare(hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: 
         return heads.get(MAIN, ""), True
     with _explained(hub, f"read {repo_id}"):
         history = hub.api.list_repo_commits(repo_id, repo_type="kernel", revision=MAIN)
-    main = [commit.commit_id for commit in history]
+    start = history[-1].commit_id
     if branch in heads:
-        # Without a commit of its own, it is as new as one that is made now: an upload that made
+        # One that is still at the start is as new as one that is made now: an upload that made
         # the branch and then failed is finished by running it again.
-        return heads[branch], heads[branch] not in main
+        return heads[branch], heads[branch] != start
     if not dry_run:
         with _explained(hub, f"create the branch {branch} of {repo_id}"):
-            hub.api.create_branch(
-                repo_id, branch=branch, revision=main[-1], repo_type="kernel", exist_ok=True
-            )
-    return main[-1], False
+            hub.api.create_branch(repo_id, branch=branch, revision=start, repo_type="kernel", exist_ok=True)
+    return start, False
 
 
 def _heads(hub: Hub, repo_id: str) -> dict[str, str] | None:
@@ -422,8 +420,10 @@ def _explained(hub: Hub, action: str, *, is_creation: bool = False) -> Iterator[
     except KernelActionsError:
         raise
     except Exception as error:
-        # An upload in several threads wraps what went wrong in one of them.
+        # The client wraps what goes wrong while it uploads a file.
         for cause in _causes(error):
+            if isinstance(cause, KernelActionsError):
+                raise cause from None  # A signal, which the client took for a failed upload.
             if isinstance(cause, HfHubHTTPError):
                 raise _refusal(hub, action, cause, is_creation) from error
             if isinstance(cause, httpx2.TransportError):
