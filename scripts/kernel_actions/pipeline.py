@@ -174,7 +174,7 @@ def _load(kernel: Manifest, address: str, demo: Path | None, output: Path) -> tu
         home = Path(name)
         file = home / "answer.json"
         arguments = [
-            sys.executable, "-I", str(_LOADER),
+            sys.executable, "-IB", str(_LOADER),
             "--repo-id", str(kernel.repo_id), "--version", str(kernel.version), "--answer", str(file),
         ]  # fmt: skip
         if demo is not None:
@@ -182,9 +182,7 @@ def _load(kernel: Manifest, address: str, demo: Path | None, output: Path) -> tu
         environment = process.without_secrets(os.environ) | {
             "HF_ENDPOINT": address,
             "HF_HOME": str(home / "cache"),
-            "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
         for variable in ("LOCAL_KERNELS", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "KERNELS_CACHE"):
             environment.pop(variable, None)

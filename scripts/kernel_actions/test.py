@@ -33,15 +33,18 @@ if TYPE_CHECKING:
 
 # The marker that the builder's ciTests select by.
 MARKER = "kernels_ci"
-# The line of the failure at the end of pytest's text about it: `tests/test_it.py:12: AssertionError`.
-_FAILURE_LINE = re.compile(r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+): ", re.MULTILINE)
+# Where pytest's text about a failure names a line: `tests/test_it.py:12: AssertionError`, or for an
+# error on import `File "/…/tests/test_it.py", line 12`.
+_LINE = re.compile(
+    r'^(?:E +File "(?P<file>[^"\n]+)", line (?P<at>\d+)|(?P<path>[^\s:][^:\n]*):(?P<line>\d+): )', re.M
+)
 _LARGEST_JUNIT = 200_000_000
 _GPU_PROBE = """
 import torch
 if torch.cuda.is_available():
-    print(torch.cuda.get_device_name())
+    print("gpu:" + torch.cuda.get_device_name())
 elif torch.xpu.is_available():
-    print(torch.xpu.get_device_name())
+    print("gpu:" + torch.xpu.get_device_name())
 """
 
 
@@ -130,8 +133,8 @@ def run_tests(
     with _staged(variant) as folder:
         result = folder / "junit.xml"
         arguments: list[str | Path] = [
-            sys.executable, "-I", "-m", "pytest", tests.resolve(), "-m", MARKER,
-            # The kernel's folder stays as it is: no cache of pytest's in it.
+            sys.executable, "-IuB", "-m", "pytest", tests.resolve(), "-m", MARKER,
+            # The kernel's folder stays as it is: no bytecode (-B) and no cache of pytest's in it.
             "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={result}",
         ]  # fmt: skip
         repo_id = kernel.repo_id or f"local/{kernel.name}"
@@ -141,7 +144,7 @@ def run_tests(
             environment=_environment(f"{repo_id}={folder}"),
             on_line=console.say if is_shown else None,
         )
-        report = _read(variant, result, finished, gpu, time.monotonic() - started)
+        report = _read(kernel_dir, variant, result, finished, gpu, time.monotonic() - started)
         if junit is not None:
             built.write_whole(junit, result.read_bytes())
     built.write_whole(report_path(variant), (json.dumps(report.as_json(), indent=2) + "\n").encode())
@@ -182,12 +185,7 @@ def _environment(local_kernels: str) -> dict[str, str]:
     # Plug-ins and options of whoever runs this are not the kernel's.
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONPATH"):
         environment.pop(name, None)
-    return environment | {
-        "LOCAL_KERNELS": local_kernels,
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-    }
+    return environment | {"LOCAL_KERNELS": local_kernels}
 
 
 @contextmanager
@@ -207,17 +205,22 @@ def _gpu(variant: built.BuiltVariant, require_gpu: str) -> str | None:
     if require_gpu == "never" or (require_gpu == "auto" and variant.backend not in built.GPU_BACKENDS):
         return None
     finished = process.run([sys.executable, "-I", "-c", _GPU_PROBE])
-    answer = finished.output.strip().rpartition("\n")[2]
-    if finished.returncode != 0 or not answer:
+    found = re.search(r"^gpu:(.*)$", finished.output, re.MULTILINE)
+    if finished.returncode != 0 or found is None:
         raise WrongSurroundings(
             f"{variant.name} needs a GPU and Torch sees none",
             repair="run on a machine with one, or allow it with --require-gpu never",
         )
-    return answer
+    return found.group(1)
 
 
 def _read(
-    variant: built.BuiltVariant, junit: Path, finished: process.Finished, gpu: str | None, seconds: float
+    kernel_dir: Path,
+    variant: built.BuiltVariant,
+    junit: Path,
+    finished: process.Finished,
+    gpu: str | None,
+    seconds: float,
 ) -> TestReport:
     """The report of a run of pytest. Raises ``KernelFailed`` when it did not get to its end."""
     try:
@@ -234,7 +237,7 @@ def _read(
         outcomes = {child.tag: child for child in case}
         problem = outcomes.get("failure", outcomes.get("error"))
         if problem is not None:
-            failures.append(_failure(case, problem))
+            failures.append(_failure(case, problem, kernel_dir))
         elif "skipped" in outcomes:
             skipped += 1
         else:
@@ -254,18 +257,22 @@ def _read(
     )
 
 
-def _failure(case: ElementTree.Element, problem: ElementTree.Element) -> Failure:
+def _failure(case: ElementTree.Element, problem: ElementTree.Element, kernel_dir: Path) -> Failure:
     text = problem.text or ""
-    reason = (problem.get("message") or text).strip().partition("\n")[0]
-    places = list(_FAILURE_LINE.finditer(text))
-    path = places[-1]["path"] if places else case.get("file")
+    reason = problem.get("message") or ""
+    if reason in ("", "collection failure"):
+        # pytest marks the lines that say what went wrong.
+        said = [line.removeprefix("E").strip() for line in text.splitlines() if line.startswith("E ")]
+        reason = said[-1] if said else text
+    path, line = case.get("file"), None
+    for found in _LINE.finditer(text):
+        named = kernel_dir / (found["path"] or found["file"])
+        # The last line in the kernel's own files; what it calls may be anywhere.
+        if named.is_file() and named.resolve().is_relative_to(kernel_dir.resolve()):
+            path = str(named.resolve().relative_to(kernel_dir.resolve()))
+            line = int(found["line"] or found["at"])
     name = "::".join(part for part in (case.get("classname"), case.get("name")) if part)
-    return Failure(
-        test=name,
-        reason=reason[:300],
-        path=path,
-        line=int(places[-1]["line"]) if places else None,
-    )
+    return Failure(test=name, reason=reason.strip().partition("\n")[0][:300], path=path, line=line)
 
 
 def _ending(finished: process.Finished) -> str:

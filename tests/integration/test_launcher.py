@@ -1,0 +1,95 @@
+"""The launcher and the light commands: on a bare Python, from anywhere, one line for each error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import ROOT, environment, kernel_actions
+
+LAUNCHER = ROOT / "scripts" / "kernel-actions"
+
+
+def test_matrix_needs_no_package_and_no_environment(tmp_path: Path) -> None:
+    # Without site-packages (-S) an import of anything but the standard library fails.
+    variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    finished = subprocess.run(
+        [LAUNCHER, "matrix", ROOT, "--format", "json"],
+        env=variables, cwd=tmp_path, text=True, capture_output=True, check=True,
+    )  # fmt: skip
+    assert json.loads(finished.stdout)["count"] == 18
+    assert finished.stderr == ""
+    assert not (tmp_path / "cache").exists()
+
+
+def test_it_is_found_through_a_link_and_from_the_path(tmp_path: Path) -> None:
+    (tmp_path / "ka").symlink_to(LAUNCHER)
+    variables = environment(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    for command in ([tmp_path / "ka"], ["ka"], ["sh", LAUNCHER]):
+        finished = subprocess.run(
+            [*command, "--version"], env=variables, cwd=tmp_path, text=True, capture_output=True, check=True
+        )
+        assert finished.stdout == "0.1.0\n"
+
+
+def test_without_a_python_it_says_what_to_do(tmp_path: Path) -> None:
+    for variables in ({"PATH": str(tmp_path)}, environment(KA_PYTHON="/no/python")):
+        finished = subprocess.run(
+            ["/bin/sh", LAUNCHER, "matrix"], env=variables, text=True, capture_output=True, check=False
+        )
+        assert finished.returncode == 3
+        assert "install Python 3.11 or newer" in finished.stderr
+        assert finished.stderr.count("\n") == 1
+
+
+def test_a_python_that_is_too_old_looks_for_a_newer_one(tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    # What such a Python does with the entry file is the same, but for its version.
+    program = (
+        "import sys, runpy; sys.version_info = (3, 8, 0); sys.argv = sys.argv[1:]; "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    old.write_text(f'#!/bin/sh\nshift 2\nexec "{sys.executable}" -c "{program}" "$@"\n')
+    old.chmod(0o755)
+    (tmp_path / "python3.11").symlink_to(sys.executable)
+    for name, code in (("python3.11", 0), (None, 3)):
+        if name is None:
+            (tmp_path / "python3.11").unlink()
+        finished = subprocess.run(
+            [LAUNCHER, "--version"], env={"PATH": str(tmp_path)},
+            text=True, capture_output=True, check=False,
+        )  # fmt: skip
+        assert finished.returncode == code, finished.stderr
+
+
+def test_output_to_a_closed_pipe_is_no_error() -> None:
+    finished = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; '{LAUNCHER}' matrix '{ROOT}' --format json | head -1"],
+        env=environment(), text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert finished.returncode == 0
+    assert finished.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["matrx"], 2, "no command is named 'matrx' (did you mean matrix?)"),
+        (["matrix", "/nowhere"], 2, "/nowhere/build.toml: there is no such file"),
+        (["build", "/nowhere"], 2, "/nowhere/build.toml: there is no such file"),
+        (["test", "/nowhere"], 2, "/nowhere"),
+        (["pipeline", "/nowhere"], 2, "/nowhere/build.toml: there is no such file"),
+        (["matrix", "--builder-rev", "0" * 40], 3, "is not in this version's data"),
+    ],
+)
+def test_wrong_input_is_one_line(arguments: list[str], code: int, message: str) -> None:
+    finished = kernel_actions(ROOT, *arguments)
+    assert finished.returncode == code
+    assert message in finished.stderr
+    assert finished.stderr.count("\n") == 1
+    assert finished.stdout == ""

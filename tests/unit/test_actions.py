@@ -1,0 +1,99 @@
+"""Actions are generated, thin, and in step with the options; third parties are pinned as agreed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kernel_actions.options import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+# The commit of each release that the workflows and examples use, checked against its repository.
+PINS = {
+    "actions/checkout": "3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1",
+    "actions/upload-artifact": "043fb46d1a93c77aae656e7c1c64a875d1fc6a0a # v7.0.1",
+    "actions/download-artifact": "3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c # v8.0.1",
+}
+ACTIONS = [command for command in COMMANDS.values() if command.is_action]
+
+
+def _generate() -> Any:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "scripts" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted(_generate().generated_files()), ids=str)
+def test_generated_files_are_up_to_date(path: Path) -> None:
+    assert (ROOT / path).read_text() == _generate().generated_files()[path], "run `make generate`"
+
+
+def test_no_action_is_left_over() -> None:
+    found = {path.relative_to(ROOT) for path in [*ROOT.glob("*/action.yml"), *ROOT.glob("actions/*/*.yml")]}
+    assert found == {path for path in _generate().generated_files() if path.name == "action.yml"}
+
+
+@pytest.mark.parametrize("command", ACTIONS, ids=lambda command: command.name)
+def test_no_expression_stands_in_a_script(command: Any) -> None:
+    action = yaml.safe_load((ROOT / command.name / "action.yml").read_text())
+    for step in action["runs"]["steps"]:
+        assert "${{" not in step["run"]
+        # A secret travels in the environment, where other users of the machine cannot read it.
+        assert "token" not in step["run"].lower()
+    assert set(action["inputs"]) == {"kernel-dir"} | {one.name for one in command.options if one.is_input}
+    assert all("default" in one for one in action["inputs"].values())
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([*ROOT.glob("templates/workflows/*.yml"), *ROOT.glob("docs/examples/*.yml")]),
+    ids=lambda p: p.name,
+)
+def test_third_parties_are_pinned_by_commit(path: Path) -> None:
+    for line in path.read_text().splitlines():
+        if found := re.search(r"uses: (\S+?)@(.*)$", line):
+            name, pin = found.groups()
+            if name.startswith("org/kernel-actions/"):
+                assert pin == "v1"
+                assert name.rpartition("/")[2] in COMMANDS
+            else:
+                assert pin == PINS[name]
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("templates/workflows/*.yml")), ids=lambda path: path.name)
+def test_templates_ask_for_little_and_end_in_time(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {}
+    assert "concurrency" in workflow
+    for job in workflow["jobs"].values():
+        assert job["timeout-minutes"] <= 360
+        assert job["permissions"] == {"contents": "read"}
+        for step in job["steps"]:
+            assert "${{" not in step.get("run", "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([*ROOT.glob("templates/workflows/*.yml"), *ROOT.glob("docs/examples/*.yml")]),
+    ids=lambda p: p.name,
+)
+def test_inputs_and_outputs_that_are_used_exist(path: Path) -> None:
+    document = yaml.safe_load(path.read_text())
+    jobs = document.get("jobs", {"example": document})
+    for job in jobs.values():
+        actions = {}
+        for step in job["steps"]:
+            name = step.get("uses", "").partition("@")[0]
+            if name.startswith("org/kernel-actions/"):
+                command = COMMANDS[name.rpartition("/")[2]]
+                known = {"kernel-dir"} | {one.name for one in command.options if one.is_input}
+                assert set(step.get("with", {})) <= known
+                actions[step.get("id")] = {output.name for output in command.outputs}
+        for step_id, output in re.findall(r"steps\.([\w-]+)\.outputs\.([\w-]+)", str(job)):
+            assert output in actions[step_id]
