@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,14 @@ _NVCC_MEMORY = 5_000_000_000
 _SHOWN_ERRORS = 10
 _STEP = re.compile(r"\[(?P<done>\d+)/(?P<all>\d+)\] (?:Building|Linking) \w+ (?P<what>.*)")
 _CONFIGURED = "kernel-actions-configured"
+# Runs a program that is asked to end when its parent is gone: after a `kill -9` no compiler goes on
+# in a folder whose lock is free. Prctl's option 1 is PR_SET_PDEATHSIG; it outlasts the exec.
+_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 def check_toolchain(target: Target, toolchain: Toolchain) -> None:
@@ -103,6 +112,8 @@ class Build:
 
     def _call(self, command: Sequence[str | Path]) -> int:
         """Run a program; its output goes to the log, and its steps are shown."""
+        if sys.platform == "linux":
+            command = [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid()), *command]
         shown = console.is_verbose()
         with self.log.open("a", encoding="utf-8") as log:
 

@@ -17,10 +17,10 @@ _NVCC = re.compile(
     r"(?P<path>[^\s(][^(]*)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<message>.*)"
 )
 # Errors without a place: of the linker, of ptxas, and of the programs that run the compilers.
-_UNPLACED = re.compile(
-    r"(?:\S*/)?(?P<tool>ld|collect2|ptxas|nvcc|nvlink|cc1plus|c\+\+|g\+\+|clang\+\+|clang)\S*"
-    r"(?: \S+)? ?: ?(?:(?:fatal )?error|fatal|undefined reference|cannot find)\b.*"
+_TOOL = re.compile(
+    r"(?:\S*/)?(?:ld|collect2|ptxas|nvcc|nvlink|cc1plus|c\+\+|g\+\+|clang\+\+|clang)[\w.-]*(?:\s+\w+)?\s*:"
 )
+_BAD_WORD = re.compile(r"\b(?:error|fatal|undefined reference|cannot find)\b")
 # Where an error in a header comes from.
 _ORIGIN = re.compile(
     r"(?:In file included from|\s+from) (?P<path>[^\s:][^:]*):(?P<line>\d+)"
@@ -60,7 +60,7 @@ def errors(output: str, kernel_dir: Path, generated: Path) -> tuple[CompilerErro
     for number, line in enumerate(lines):
         matched = _GNU.fullmatch(line) or _NVCC.fullmatch(line)
         if matched is None:
-            if _UNPLACED.fullmatch(line):
+            if _TOOL.match(line) and _BAD_WORD.search(line):
                 unplaced[CompilerError(line.strip())] = None
             continue
         message = matched["message"].strip()

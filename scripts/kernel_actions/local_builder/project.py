@@ -30,7 +30,8 @@ _NVCC_OPTIONS = ("-DENABLE_FP8", "--expt-relaxed-constexpr", "--expt-extended-la
 _MACOS = "15.0"
 _DARWIN_LINK_OPTIONS = """\
 # Python's symbols come from the process that loads the extension.
-target_link_options(kernel PRIVATE LINKER:-undefined,dynamic_lookup)"""
+target_link_options(kernel PRIVATE LINKER:-undefined,dynamic_lookup)
+"""
 
 
 class _Template(Template):
@@ -121,14 +122,7 @@ def compiler_arguments(target: Target, toolchain: Toolchain) -> list[str]:
 
 
 def _filled(template_name: str, /, **values: str) -> str:
-    text = _Template(template(template_name)).substitute(values)
-    lines = (line.rstrip() for line in text.splitlines())
-    # A value that is empty leaves an empty line, and two of them would be one too many.
-    kept: list[str] = []
-    for line in lines:
-        if line or (kept and kept[-1]):
-            kept.append(line)
-    return "\n".join(kept).rstrip("\n") + "\n"
+    return _Template(template(template_name)).substitute(values)
 
 
 def _groups(
@@ -211,7 +205,7 @@ def _cmake_lists(
             [f"${{TORCH_DIR}}/lib/{name}" for name in torch.libraries] + (["CUDA::cudart"] if is_cuda else [])
         ),
         link_options="" if is_linux else _DARWIN_LINK_OPTIONS,
-        source_properties="\n".join(_source_properties(groups, needs_name)),
+        source_properties="".join(f"{line}\n" for line in _source_properties(groups, needs_name)),
     )
 
 

@@ -1,0 +1,148 @@
+"""What build.toml comes to. Golden files: UPDATE_GOLDEN=1 writes them anew."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from kernel_actions import manifest
+from kernel_actions.errors import WrongInput, WrongSurroundings
+from kernel_actions.local_builder import project, sources, target
+from kernel_actions.local_builder.project import Project
+from kernel_actions.local_builder.toolchain import Toolchain
+
+from tests.build.helpers import BUILD_TOML, edited, toolchain, write_kernel
+from tests.golden import check_golden
+
+GOLDEN = Path(__file__).parent / "golden"
+CPU = BUILD_TOML
+CUDA = edited(
+    BUILD_TOML,
+    ('backends = ["cpu"]', 'backends = ["cpu", "cuda"]\npython-depends = ["einops"]'),
+    ('src = ["torch-ext/torch_binding.cpp"]', 'src = ["torch-ext/torch_binding.cpp"]\n'
+     'include = ["."]\ncxx-flags = ["-DSAY=\\"a; $b\\""]'),
+) + """
+[kernel.every]
+backend = "cuda"
+depends = ["torch"]
+src = ["csrc/scale.h", "csrc/scale.cpp", "csrc/every.cu"]
+cxx-flags = ["-DON_HOST"]
+cuda-flags = ["--use_fast_math"]
+
+[kernel.hopper]
+backend = "cuda"
+depends = ["torch"]
+src = ["csrc/hopper.cu", "csrc/with space.cu"]
+include = ["csrc/hopper"]
+cuda-capabilities = ["9.0a"]
+
+[kernel.future]
+backend = "cuda"
+depends = ["torch"]
+src = ["csrc/future.cu"]
+cuda-minver = "14.0"
+"""
+STABLE = edited(BUILD_TOML, ('pyext = ["json"]', 'stable-abi = "2.11"'))
+NOARCH = BUILD_TOML.partition("[torch]")[0] + '[torch-noarch]\npyext = ["json"]\n'
+CUDA_MACHINE = toolchain(torch="2.11.0+cu130", cuda="13.0", nvcc="13.0")
+
+
+def generate(folder: Path, text: str, machine: Toolchain) -> Project:
+    write_kernel(folder, text)
+    for name in ("every.cu", "hopper.cu", "with space.cu", "future.cu"):
+        (folder / "csrc" / name).write_text("")
+    (folder / "csrc" / "hopper").mkdir()
+    kernel = manifest.load(folder)
+    chosen = target.choose(kernel, machine)
+    found = sources.read(kernel, chosen.backend)
+    return project.generate(kernel, chosen, machine, f"_tiny_scale_{chosen.backend}_0123abc", found)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "machine"),
+    [
+        ("cpu", CPU, toolchain()),
+        ("cuda", CUDA, CUDA_MACHINE),
+        ("stable-abi", STABLE, toolchain(torch="2.11.0")),
+        ("darwin", CPU, toolchain(system="aarch64-darwin", compiler="clang")),
+        ("noarch", NOARCH, toolchain()),
+    ],
+)
+def test_the_project_is_as_reviewed(tmp_path: Path, name: str, text: str, machine: Toolchain) -> None:
+    made = generate(tmp_path, text, machine)
+    # Files that are the same for every kernel are templates, and reviewed as such.
+    for path, content in made.files.items():
+        if path not in ("compatibility.cpp", "torch-ext/registration.h", "setup.py"):
+            shown = content.replace(str(tmp_path.resolve()), "/kernel")
+            check_golden(GOLDEN / name / path.replace("/", "."), shown)
+    if name == "cuda":
+        check_golden(GOLDEN / name / "setup.py", made.files["setup.py"])
+
+
+def test_capabilities_of_all_sections_are_told(tmp_path: Path) -> None:
+    made = generate(tmp_path, CUDA, CUDA_MACHINE)
+    assert set(made.capabilities) == {
+        "7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "9.0a", "10.0", "11.0", "12.0", "12.1+PTX"
+    }  # fmt: skip
+    assert "csrc/future.cu" not in made.compiled
+
+
+def test_a_section_that_nvcc_has_no_capability_for_is_an_error(tmp_path: Path) -> None:
+    text = edited(CUDA, ('cuda-capabilities = ["9.0a"]', 'cuda-capabilities = ["6.0"]'))
+    with pytest.raises(WrongSurroundings, match=r"compiles for none .*6\.0") as caught:
+        generate(tmp_path, text, CUDA_MACHINE)
+    line = text.splitlines().index('cuda-capabilities = ["6.0"]') + 1
+    assert str(caught.value.where) == f"{tmp_path}/build.toml:{line}:1"
+
+
+def test_only_sources_that_mention_the_name_are_compiled_with_it(tmp_path: Path) -> None:
+    assert named(generate(tmp_path / "binding", CPU, toolchain())) == ["torch-ext/torch_binding.cpp"]
+    folder = write_kernel(tmp_path / "header")
+    (folder / "csrc" / "names.h").write_text("#define NAME TORCH_EXTENSION_NAME\n")
+    # A header may be included anywhere.
+    assert len(named(generate(folder, CPU, toolchain()))) == 3
+
+
+def named(made: Project) -> list[str]:
+    block = re.search(r"SOURCE([^()]*?)APPEND PROPERTY COMPILE_DEFINITIONS", made.files["CMakeLists.txt"])
+    assert block is not None
+    return re.findall(r"\$\{KERNEL_DIR\}/(\S+)", block.group(1))
+
+
+def test_a_missing_source_is_named_with_its_line(kernel_dir: Path) -> None:
+    (kernel_dir / "csrc" / "scale.cpp").unlink()
+    with pytest.raises(WrongInput, match=r"csrc/scale\.cpp of kernel\.scale\.src does not exist") as caught:
+        sources.read(manifest.load(kernel_dir), "cpu")
+    assert str(caught.value.where) == f"{kernel_dir}/build.toml:17:3"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"), [("__init__.py", "has no torch-ext"), ("tiny_scale", "must not hold tiny_scale")]
+)
+def test_the_package_has_the_builders_layout(kernel_dir: Path, path: str, message: str) -> None:
+    place = kernel_dir / "torch-ext" / "tiny_scale" / path
+    if place.exists():
+        place.unlink()
+    else:
+        place.mkdir()
+    with pytest.raises(WrongInput, match=message):
+        sources.read(manifest.load(kernel_dir), "cpu")
+
+
+def test_the_hash_is_of_names_and_contents(kernel_dir: Path) -> None:
+    kernel = manifest.load(kernel_dir)
+
+    def current() -> str:
+        return sources.read(kernel, "cpu").hash
+
+    first = current()
+    (kernel_dir / "README.md").write_text("not a source")
+    (kernel_dir / "torch-ext" / "tiny_scale" / "__pycache__").mkdir()
+    (kernel_dir / "torch-ext" / "tiny_scale" / "__pycache__" / "x.pyc").write_text("")
+    assert current() == first
+    (kernel_dir / "csrc" / "not-listed.h").write_text("")
+    second = current()
+    assert second != first
+    (kernel_dir / "csrc" / "not-listed.h").rename(kernel_dir / "csrc" / "other.h")
+    assert current() not in (first, second)
