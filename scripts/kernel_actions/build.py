@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_actions import built, console, git, github, manifest
-from kernel_actions.errors import EXIT_DONE, KernelActionsError
+from kernel_actions.errors import EXIT_DONE, KernelActionsError, WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.local_builder import compilation, layout, project, sources, target, toolchain
 from kernel_actions.local_builder.project import Project
@@ -149,14 +150,15 @@ def build(
         console.say(
             f"{chosen.variant} is not among the variants of the locked builder: it is for this machine alone"
         )
-    with _locked(work.with_name(f"{chosen.variant}.lock"), chosen.variant):
+    with _disk(output), _locked(work.with_name(f"{chosen.variant}.lock"), chosen.variant):
         layout.recover(work.with_name(f"{chosen.variant}.new"), folder)
         plan = _plan(kernel, chosen, tools)
         kept = _reusable(report_path(folder), folder, plan.fingerprint)
         if kept is not None:
             return replace(kept, planned=is_planned)
+        jobs = compilation.job_count(os.environ, chosen.backend == "cuda")
         console.say(f"Building {chosen.variant} of {kernel.name} ({_with(chosen, tools)})")
-        extension = _compile(plan, work, annotate)
+        extension = _compile(plan, work, jobs, annotate)
         report = _lay_out(plan, work, folder, extension)
         report = replace(report, planned=is_planned, seconds=round(time.monotonic() - started, 1))
         built.write_whole(report_path(folder), (json.dumps(report.as_json(), indent=2) + "\n").encode())
@@ -213,13 +215,12 @@ def _is_tracked(found: Sources, directory: Path) -> bool:
     return found.hashes.keys() - outside <= git.tracked(directory)
 
 
-def _compile(plan: _Plan, work: Path, annotate: bool) -> Path | None:
+def _compile(plan: _Plan, work: Path, jobs: int, annotate: bool) -> Path | None:
     """Write the project, compile it, and return the extension; ``None`` for a noarch variant."""
     package = work / plan.kernel.python_name
     _write_project(plan, work, package)
     if not plan.target.is_compiled:
         return None
-    jobs = compilation.job_count(os.environ, plan.target.backend == "cuda")
     compiling = compilation.Build(work, plan.kernel.directory, plan.target, plan.tools, plan.made, annotate)
     extension = compiling.run(plan.ops_name, jobs)
     for stale in package.glob("*.abi3.so"):
@@ -306,6 +307,19 @@ def _with(chosen: Target, tools: Toolchain) -> str:
     if chosen.backend == "cuda" and tools.nvcc is not None:
         parts.append(f"nvcc {tools.nvcc.version}")
     return ", ".join(parts)
+
+
+@contextlib.contextmanager
+def _disk(output: Path) -> Iterator[None]:
+    """Say which disk is full: the error itself does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise WrongSurroundings(
+            f"the disk of {output} is full", repair="free some space, or choose another folder with --output"
+        ) from error
 
 
 @contextlib.contextmanager

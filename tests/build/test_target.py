@@ -77,6 +77,7 @@ def test_a_name_that_is_none_here_says_which_are_and_the_nearest(tmp_path: Path)
         (toolchain(torch="2.11.0", cuda="13.0", nvcc="12.8"), "and nvcc is of CUDA 12.8"),
         (toolchain(torch=None), "Torch is not installed for this Python"),
     ],
+    ids=["no CUDA Torch", "no nvcc", "other nvcc", "no Torch"],
 )
 def test_what_is_missing_for_cuda_is_said(tmp_path: Path, machine: Toolchain, reason: str) -> None:
     name = "torch211-cxx11-cu130-x86_64-linux"
@@ -115,6 +116,13 @@ def test_a_dependency_that_only_the_builder_has_is_named_with_its_line(tmp_path:
     with pytest.raises(WrongSurroundings, match="the local builder has no cutlass_4_0") as caught:
         target.check_dependencies(kernel, target.choose(kernel, toolchain()))
     assert str(caught.value.where).endswith("build.toml:14:1")
+
+
+def test_what_is_compiled_for_other_backends_needs_the_builder(tmp_path: Path) -> None:
+    text = edited(BOTH, ('backends = ["cpu", "cuda"]', 'backends = ["cpu", "rocm"]'))
+    text = edited(text, ('"cuda"\n', '"rocm"\n'))
+    with pytest.raises(WrongSurroundings, match="the local builder builds cpu and cuda, not rocm"):
+        target.choose(load(tmp_path, text), toolchain(), "torch213-cxx11-rocm72-x86_64-linux")
 
 
 def test_kernels_for_tvm_ffi_and_of_edition_3_are_refused(tmp_path: Path) -> None:

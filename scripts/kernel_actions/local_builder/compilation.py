@@ -158,9 +158,10 @@ class Build:
             # The first one is this command's own error, which is annotated like all of them.
             for error in found[1:_SHOWN_ERRORS]:
                 github.annotate("error", error.message, where=self._place(error), title="compile error")
-        for error in found[1:_SHOWN_ERRORS]:
-            place = self._place(error)
-            console.say(f"  also: {place}: {error.message}" if place else f"  also: {error.message}")
+        with github.untrusted_output():
+            for error in found[1:_SHOWN_ERRORS]:
+                place = self._place(error)
+                console.say(f"  also: {place}: {error.message}" if place else f"  also: {error.message}")
         more = f"; {len(found) - 1} more" if len(found) > 1 else ""
         raise KernelFailed(
             found[0].message, where=self._place(found[0]), repair=f"the whole log is {self.log}{more}"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_actions import __version__
+from kernel_actions.errors import WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.local_builder import project, sources
 from kernel_actions.local_builder.sources import Sources
@@ -109,9 +110,16 @@ def write(folder: Path, listed: Mapping[str, Path | str], described: Mapping[str
 
 
 def digest(folder: Path) -> dict[str, Any]:
-    """The hashes of a variant's files, as metadata.json has them: kernel-builder's own code."""
-    from kernels_data import Digest, DigestAlgorithm
+    """The hashes of a variant's files, as metadata.json has them: kernel-builder's own code.
 
+    Raises ``WrongSurroundings`` when that is not installed.
+    """
+    try:
+        from kernels_data import Digest, DigestAlgorithm
+    except ImportError as error:
+        raise WrongSurroundings(
+            "the Python package kernels-data is not installed", repair="python -m pip install kernels-data"
+        ) from error
     found = Digest.hash_variant(DigestAlgorithm.SHA256, folder)
     return {"algorithm": "sha256", "files": dict(sorted(found.files.items()))}
 

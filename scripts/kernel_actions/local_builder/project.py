@@ -24,8 +24,9 @@ from kernel_actions.manifest import Component, Manifest
 _TEMPLATES = Path(__file__).parent / "templates"
 # The builder's names of Python packages that are others on the package index.
 _INDEX_NAMES = {"tvm-ffi": "apache-tvm-ffi"}
-# What Torch's own CMake code and the builder's pass to nvcc, on top of what the languages need.
-_NVCC_OPTIONS = ("-DENABLE_FP8", "--expt-relaxed-constexpr", "--expt-extended-lambda")
+# What Torch's own CMake code and the builder's pass to nvcc, on top of what the languages need; the
+# last one keeps the random names of temporary files out of the object files.
+_NVCC_OPTIONS = ("-DENABLE_FP8", "--expt-relaxed-constexpr", "--expt-extended-lambda", "--objdir-as-tempdir")
 # kernel-builder's lowest macOS for extensions without Metal.
 _MACOS = "15.0"
 _DARWIN_LINK_OPTIONS = """\
@@ -265,7 +266,8 @@ def _compile_options(target: Target, toolchain: Toolchain) -> list[str]:
         return [f'"{option}"' for option in options]
     return [
         *(f'"$<$<COMPILE_LANGUAGE:CXX>:{option}>"' for option in options),
-        *(f'"$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler={option}>"' for option in options),
+        # nvcc would split a path with a space in it: the inner quotes are for the shell that it calls.
+        *(f'"$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=\\"{option}\\">"' for option in options),
         *(f'"$<$<COMPILE_LANGUAGE:CUDA>:{option}>"' for option in _NVCC_OPTIONS),
     ]
 

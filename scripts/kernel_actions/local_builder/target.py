@@ -65,8 +65,8 @@ def _named(
         if target.variant == wanted:
             return target
     for backend, reason in reasons.items():
-        # What the name says about the compute version comes before the system, and is a backend's.
-        if any(part.startswith("cu") if backend == "cuda" else part == backend for part in wanted.split("-")):
+        prefix = "cu" if backend == "cuda" else backend
+        if any(part.startswith(prefix) for part in wanted.split("-")):
             raise WrongSurroundings(f"cannot build {wanted} here: {reason}")
     names = [target.variant for target in targets.values()]
     close = difflib.get_close_matches(wanted, names, n=1)
