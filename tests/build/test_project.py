@@ -140,6 +140,7 @@ def test_the_hash_is_of_names_and_contents(kernel_dir: Path) -> None:
     (kernel_dir / "README.md").write_text("not a source")
     (kernel_dir / "torch-ext" / "tiny_scale" / "__pycache__").mkdir()
     (kernel_dir / "torch-ext" / "tiny_scale" / "__pycache__" / "x.pyc").write_text("")
+    (kernel_dir / "torch-ext" / "tiny_scale" / "_ops.py").write_text("from kernel-builder")
     assert current() == first
     (kernel_dir / "csrc" / "not-listed.h").write_text("")
     second = current()

@@ -55,6 +55,8 @@ def read(manifest: Manifest, backend: str) -> Sources:
     names.add("build.toml")
     for folder, is_deep in _folders(manifest, backend):
         names.update(_files(manifest.directory, folder, is_deep))
+    # kernel-builder may have left its own behind, which is not taken.
+    names.discard(f"{PACKAGE_ROOT}/{manifest.python_name}/{OPS_FILE}")
     hashes: dict[str, str] = {}
     users: set[str] = set()
     for name in sorted(names):
@@ -124,7 +126,7 @@ def _folders(manifest: Manifest, backend: str) -> Iterator[tuple[str, bool]]:
 
 
 def _files(root: Path, folder: str, is_deep: bool) -> Iterator[str]:
-    """The regular files in a folder, relative to ``root``; hidden ones and bytecode are left out."""
+    """The regular files in a folder, relative to ``root``, but for hidden ones and what was compiled."""
     for where, folders, files in os.walk(root / folder):
         folders[:] = sorted(name for name in folders if is_deep and _is_kept(name))
         for name in sorted(files):
@@ -134,7 +136,7 @@ def _files(root: Path, folder: str, is_deep: bool) -> Iterator[str]:
 
 
 def _is_kept(name: str) -> bool:
-    return not name.startswith(".") and name != "__pycache__" and not name.endswith((".pyc", "~"))
+    return not name.startswith(".") and name != "__pycache__" and not name.endswith((".pyc", ".so", "~"))
 
 
 def need_extension_name(sources: Sources, compiled: Iterable[str]) -> frozenset[str]:
