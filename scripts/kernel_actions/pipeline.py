@@ -60,9 +60,9 @@ class Progress:
 
     def run(self, name: str, action: Callable[[], tuple[Outcome, Made]]) -> Made:
         """Run one stage and return what it made. One that fails is in the table too, as the last."""
-        console.say(f"[{len(self.done) + 1}/{len(self.names)}] {name}")
         started = time.monotonic()
         try:
+            console.say(f"[{len(self.done) + 1}/{len(self.names)}] {name}")
             outcome, made = action()
         except KernelActionsError as error:
             word = "interrupted" if error.exit_code > 128 else "failed"
@@ -126,7 +126,10 @@ def _plan(kernel_dir: Path) -> tuple[Outcome, None]:
 
 def _build(kernel_dir: Path, output: Path) -> tuple[Outcome, built.BuiltVariant]:
     report = build.build(kernel_dir, "", output)
-    made = Outcome("unchanged" if report.reused else "built", str(output / report.variant))
+    word = "unchanged" if report.reused else "built"
+    if report.dirty:
+        word += ", uncommitted changes"
+    made = Outcome(word, str(output / report.variant))
     return made, built.read(output / report.variant)
 
 

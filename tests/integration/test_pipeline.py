@@ -1,0 +1,163 @@
+"""The pipeline: from source to a Hub and back, again and again, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.integration.conftest import environment, git, kernel_actions
+
+STAGES = ("plan", "build", "test", "upload", "load", "picture")
+
+
+def _table(text: str) -> dict[str, str]:
+    """The results by stage, of the table that the pipeline prints."""
+    rows = [line.split("  ") for line in text.splitlines() if line and not line.startswith(("stage", "-"))]
+    return {row[0].strip(): next(cell.strip() for cell in row[1:] if cell.strip()) for row in rows}
+
+
+def test_the_first_run_makes_everything(pipeline_copy: tuple[Path, str]) -> None:
+    root, out = pipeline_copy
+    results = _table(out)
+    assert tuple(results) == STAGES
+    assert results["plan"] == "18 variants"
+    assert results["build"] == "built"
+    assert results["test"].split()[1] == "passed,"
+    assert results["load"] == "rgb_to_grayscale"
+    # Only what git ignores was written.
+    assert git(root, "status", "--porcelain") == ""
+
+
+def test_the_picture_is_the_photograph_in_gray(pipeline_copy: tuple[Path, str]) -> None:
+    root, _ = pipeline_copy
+    with Image.open(root / "build" / "grayscale.png") as made:
+        gray = made.tobytes()
+        assert made.mode == "L"
+    with Image.open(root / "examples" / "photograph.jpg") as photograph:
+        rgb = photograph.convert("RGB").tobytes()
+    pixels = zip(rgb[0::3], rgb[1::3], rgb[2::3], strict=True)
+    assert gray == bytes((299 * r + 587 * g + 114 * b + 500) // 1000 for r, g, b in pixels)
+
+
+def test_the_second_run_uses_what_is_there(built_copy: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    variables = {"HOME": str(home), "XDG_CACHE_HOME": ""}
+    finished = kernel_actions(built_copy, "pipeline", "--format", "json", variables=variables)
+    assert finished.returncode == 0, finished.stderr
+    results = {one["stage"]: one["result"] for one in json.loads(finished.stdout)["stages"]}
+    for stage in ("build", "test", "upload"):
+        assert results[stage].startswith("unchanged")
+    # Nothing in the user's home: not even a cache, as the environment is given by KA_PYTHON.
+    assert [str(path) for path in home.rglob("*") if path.is_file()] == []
+
+
+def test_a_changed_source_is_built_tested_and_published_again(built_copy: Path) -> None:
+    source = built_copy / "torch-ext" / "grayscale" / "__init__.py"
+    source.write_text(source.read_text() + "\n# changed\n")
+    finished = kernel_actions(built_copy, "pipeline")
+    assert finished.returncode == 0, finished.stderr
+    results = _table(finished.stdout)
+    assert results["build"] == "built, uncommitted changes"
+    assert not results["test"].startswith("unchanged")
+    assert "files" in results["upload"]
+
+
+def test_a_compile_error_names_the_line(built_copy: Path) -> None:
+    source = built_copy / "csrc" / "grayscale" / "grayscale_cpu.cpp"
+    lines = source.read_text().splitlines()
+    source.write_text("\n".join([*lines, "int broken = nothing;"]) + "\n")
+    finished = kernel_actions(built_copy, "pipeline")
+    assert finished.returncode == 1
+    last = finished.stderr.splitlines()[-1]
+    assert f"csrc/grayscale/grayscale_cpu.cpp:{len(lines) + 1}:" in last
+    assert "nothing" in last and "was not declared" in last
+    assert _table(finished.stdout)["build"] == "failed"
+    assert _table(finished.stdout)["test"] == "not reached"
+    # What was built before is still whole.
+    assert list((built_copy / "build").glob("torch213-*/metadata.json"))
+
+
+def test_a_failing_test_is_not_published(built_copy: Path) -> None:
+    test = built_copy / "tests" / "kernel" / "test_wrong.py"
+    test.write_text("import pytest\n\n@pytest.mark.kernels_ci\ndef test_it():\n    assert 1 == 2\n")
+    for _ in range(2):  # A failure is not remembered as a success.
+        finished = kernel_actions(built_copy, "pipeline")
+        assert finished.returncode == 1
+        assert "tests/kernel/test_wrong.py:5: " in finished.stderr.splitlines()[-1]
+        assert _table(finished.stdout)["upload"] == "not reached"
+
+
+def test_no_test_is_a_failure(built_copy: Path) -> None:
+    shutil.rmtree(built_copy / "tests")
+    finished = kernel_actions(built_copy, "pipeline")
+    assert finished.returncode == 1
+    assert "has no tests (add tests/test_grayscale.py" in finished.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "code", "message"),
+    [
+        ("build.toml", "[general]", "[general", 2, "build.toml:"),
+        ("build.toml", 'repo-id = "kernel-actions/grayscale"', "", 2, "has no general.hub.repo-id"),
+        ("flake.lock", "8ac69fc542a4306eade0759ef7c45b4f2ae57df0", "0" * 40, 3, "not in this version's data"),
+        (
+            "kernel-actions.toml",
+            "demo",
+            "dmeo",
+            2,
+            "kernel-actions.toml:5:1: key 'pipeline.dmeo' is not known",
+        ),
+        ("kernel-actions.toml", "photograph.py", "missing.py", 1, "the demo failed: FileNotFoundError"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    built_copy: Path, file: str, old: str, new: str, code: int, message: str
+) -> None:
+    path = built_copy / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    finished = kernel_actions(built_copy, "pipeline")
+    assert finished.returncode == code
+    assert message in finished.stderr.splitlines()[-1]
+    assert "Traceback" not in finished.stderr
+
+
+def test_a_hub_that_is_down(built_copy: Path) -> None:
+    finished = kernel_actions(built_copy, "pipeline", "--hub", "http://127.0.0.1:9")
+    assert finished.returncode == 3
+    assert "no Hub answers at http://127.0.0.1:9" in finished.stderr.splitlines()[-1]
+    assert _table(finished.stdout)["upload"] == "failed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stage", ["build", "test", "upload", "load"])
+def test_interrupted_in_any_stage_the_next_run_finishes(built_copy: Path, stage: str, number: int) -> None:
+    if stage == "build":
+        shutil.rmtree(built_copy / "build" / ".local")
+    source = built_copy / "torch-ext" / "grayscale" / "__init__.py"
+    source.write_text(source.read_text() + "\n# changed\n")
+    process = subprocess.Popen(
+        [built_copy / "scripts" / "kernel-actions", "pipeline"],
+        cwd=built_copy, env=environment(), text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.endswith(f"] {stage}\n"):
+            break
+    os.killpg(process.pid, number)  # As Ctrl-C does, to all of the group.
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert errors.splitlines()[-1] == f"kernel-actions: interrupted by {signal.Signals(number).name}"
+    assert _table(out)[stage] == "interrupted"
+    assert git(built_copy, "status", "--porcelain") == " M torch-ext/grayscale/__init__.py\n"
+    again = kernel_actions(built_copy, "pipeline")
+    assert again.returncode == 0, again.stderr

@@ -1,0 +1,152 @@
+"""The templates, as users copy them, run by act through org/kernel-actions/<name>@v1."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import ROOT, copy_repository, environment, git
+
+ACT = Path(sysconfig.get_path("scripts")) / "act"
+STUBS = Path(__file__).parent / "stubs"
+
+
+@contextmanager
+def embedded_hub(data: Path) -> Iterator[str]:
+    """The address of an embedded Hub, run by its command."""
+    with subprocess.Popen(
+        [ROOT / "scripts" / "kernel-actions", "hub", "--data", data, "--port", "0"],
+        env=environment(), text=True, stdout=subprocess.PIPE,
+    ) as server:  # fmt: skip
+        assert server.stdout is not None
+        found = re.search(r"http://\S+", server.stdout.readline())
+        try:
+            assert found is not None
+            yield found.group()
+        finally:
+            server.terminate()
+
+
+def act(root: Path, work: Path, event: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the workflows of ``root`` for ``event``, with this repository as org/kernel-actions@v1."""
+    for folder in ("artifacts", "home", "cache"):
+        (work / folder).mkdir(parents=True, exist_ok=True)
+    pins = re.findall(
+        r"uses: (actions/(?:up|down)load-artifact)@([0-9a-f]{40})",
+        (ROOT / "templates" / "workflows" / "build-and-test.yml").read_text(),
+    )
+    local = [f"--local-repository={name}@{pin}={STUBS / name.partition('/')[2]}" for name, pin in pins]
+    return subprocess.run(
+        [
+            ACT, event, "-P", "ubuntu-latest=-self-hosted", "-P", "self-hosted=-self-hosted",
+            "--no-cache-server", f"--local-repository=org/kernel-actions@v1={ROOT}", *local,
+            "--env", f"ARTIFACTS={work / 'artifacts'}", *arguments,
+        ],
+        cwd=root,
+        env=environment(HOME=str(work / "home"), XDG_CACHE_HOME=str(work / "cache")),
+        text=True,
+        capture_output=True,
+        timeout=600,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def author(tmp_path: Path) -> Path:
+    """An author's repository: the example kernel with the template copied into it."""
+    root = copy_repository(tmp_path / "author")
+    workflows = root / ".github" / "workflows"
+    workflows.mkdir(parents=True, exist_ok=True)
+    for path in workflows.iterdir():
+        path.unlink()
+    (workflows / "build-and-test.yml").write_text(
+        (ROOT / "templates" / "workflows" / "build-and-test.yml").read_text()
+    )
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--allow-empty", "--message=Add the workflow")
+    return root
+
+
+def test_build_and_test_publishes_what_passed(author: Path, tmp_path: Path) -> None:
+    variant = "torch213-cxx11-cpu-x86_64-linux"
+    with embedded_hub(tmp_path / "hub") as address:
+        finished = act(author, tmp_path / "act", "push", "--var", f"KERNEL_HUB={address}")
+        log = finished.stdout + finished.stderr
+        assert finished.returncode == 0, log
+        from huggingface_hub import HfApi
+
+        api = HfApi(endpoint=address, token=False)
+        files = api.list_repo_files("kernel-actions/grayscale", repo_type="kernel", revision="v1")
+        commits = api.list_repo_commits("kernel-actions/grayscale", repo_type="kernel", revision="v1")
+        card = api.list_repo_files("kernel-actions/grayscale", repo_type="kernel")
+    assert f"build/{variant}/metadata.json" in files
+    assert any(re.fullmatch(rf"build/{variant}/_grayscale_cpu_\w+\.abi3\.so", path) for path in files)
+    # One commit for the variants, on the repository's first.
+    assert len(commits) == 2
+    assert "README.md" in card
+    # The outputs, as act reads them: the plan of the first job, and the report of the second.
+    assert '"include":[{"kernel":"grayscale"' in log
+    assert re.search(r"::set-output:: passed=1\d\d", log)
+    assert re.search(r"::set-output:: commit=[0-9a-f]{40}", log)
+    for title in ("Build variants", "Build", f"Tests of {variant}", "Upload to v1 of"):
+        assert f"Summary - ### {title}" in log.replace("\\", "")
+    artifact = tmp_path / "act" / "artifacts" / f"grayscale-{variant}-1"
+    report = json.loads((artifact / f"{variant}.test-report.json").read_text())
+    assert report["verdict"] == "passed"
+    metadata = json.loads((artifact / variant / "metadata.json").read_text())
+    assert metadata["provenance"]["kernel"]["commit"] == git(author, "rev-parse", "HEAD").strip()
+
+
+def test_a_failing_test_stops_the_job_and_nothing_is_published(author: Path, tmp_path: Path) -> None:
+    test = author / "tests" / "kernel" / "test_wrong.py"
+    test.write_text("import pytest\n\n@pytest.mark.kernels_ci\ndef test_it():\n    assert 1 == 2\n")
+    git(author, "add", "--all")
+    git(author, "commit", "--quiet", "--message=Add a wrong test")
+    with embedded_hub(tmp_path / "hub") as address:
+        finished = act(author, tmp_path / "act", "push", "--var", f"KERNEL_HUB={address}")
+        log = finished.stdout + finished.stderr
+        assert finished.returncode == 1, log
+        from huggingface_hub import HfApi
+
+        assert not HfApi(endpoint=address, token=False).repo_exists(
+            "kernel-actions/grayscale", repo_type="kernel"
+        )
+    assert "tests/kernel/test_wrong.py" in log and "assert 1 == 2" in log
+    assert not list((tmp_path / "act" / "artifacts").iterdir())
+
+
+def test_a_pull_request_of_a_fork_sees_no_secret_and_publishes_nothing(author: Path, tmp_path: Path) -> None:
+    planted = tmp_path / "planted"
+    text = f'"; touch {planted}; $(touch {planted}) `touch {planted}`'
+    pull_request = {"number": 1, "title": text, "body": text, "head": {"ref": text}}
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps({"pull_request": pull_request}))
+    # The kernel's tests, which are the fork's code, write down what they see.
+    seen = tmp_path / "seen"
+    (author / "tests" / "kernel" / "test_spy.py").write_text(
+        "import os, pathlib, pytest\n\n@pytest.mark.kernels_ci\ndef test_it():\n"
+        f"    pathlib.Path({str(seen)!r}).write_text(str(dict(os.environ)))\n"
+    )
+    git(author, "add", "--all")
+    git(author, "commit", "--quiet", "--message=Spy")
+    with embedded_hub(tmp_path / "hub") as address:
+        finished = act(
+            author, tmp_path / "act", "pull_request", "--eventpath", str(event),
+            "--var", f"KERNEL_HUB={address}", "--secret", "HF_TOKEN=hf_planted", "--secret", "GITHUB_TOKEN=gh_planted",
+        )  # fmt: skip
+        log = finished.stdout + finished.stderr
+        assert finished.returncode == 0, log
+        from huggingface_hub import HfApi
+
+        assert not HfApi(endpoint=address, token=False).repo_exists(
+            "kernel-actions/grayscale", repo_type="kernel"
+        )
+    assert "planted" not in seen.read_text().replace(str(planted), "")
+    assert not planted.exists()
