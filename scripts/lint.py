@@ -14,7 +14,10 @@ PROGRAMS = Path(sysconfig.get_path("scripts"))
 def checks() -> dict[str, list[str]]:
     """The checks by name: the program, which is one of the development environment, and its arguments."""
     actions = [str(path) for path in sorted([*ROOT.glob("actions/*/action.yml"), *ROOT.glob("*/action.yml")])]
-    workflows = [str(path) for path in sorted(ROOT.glob("templates/workflows/*.yml"))]
+    workflows = [
+        str(path)
+        for path in [*sorted(ROOT.glob("templates/workflows/*.yml")), ROOT / "docs/examples/workflow.yml"]
+    ]
     return {
         "ruff check": ["ruff", "check", "--quiet", "."],
         "ruff format": ["ruff", "format", "--check", "--quiet", "."],

@@ -249,7 +249,7 @@ def test_a_machine_that_does_not_suffice_is_not_the_kernels_fault(
 ) -> None:
     compiler = tmp_path / "c++"
     compiler.write_text(
-        f"#!/bin/sh\ncase $* in *-c*scale.cpp) echo \"{said}\" >&2; exit 1;; esac\nexec c++ \"$@\"\n"
+        f'#!/bin/sh\ncase $* in *-c*scale.cpp) echo "{said}" >&2; exit 1;; esac\nexec c++ "$@"\n'
     )
     compiler.chmod(0o755)
     ended = run(kernel_dir, CXX=str(compiler))
@@ -276,7 +276,7 @@ def test_a_build_that_is_cut_off_leaves_nothing_and_the_next_one_works(
 ) -> None:
     compiler, started = tmp_path / "c++", tmp_path / "started"
     compiler.write_text(
-        f"#!/bin/sh\ncase $* in *-c*scale.cpp) [ -z \"$SLOW\" ] || {{ touch {started}; sleep 60; }}; esac\n"
+        f'#!/bin/sh\ncase $* in *-c*scale.cpp) [ -z "$SLOW" ] || {{ touch {started}; sleep 60; }}; esac\n'
         'exec c++ "$@"\n'
     )
     compiler.chmod(0o755)

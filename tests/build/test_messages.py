@@ -44,7 +44,7 @@ NVCC = """\
 
 1 error detected in the compilation of "/kernel/csrc/k.cu".
 """
-NVCC_NUMBERED = "/kernel/csrc/k.cu(17): error #20: identifier \"blok\" is undefined\n"
+NVCC_NUMBERED = '/kernel/csrc/k.cu(17): error #20: identifier "blok" is undefined\n'
 NVCC_IN_HEADER = """\
 /cuda/include/cub/block.cuh(80): error: static assertion failed with "too many"
           detected during:

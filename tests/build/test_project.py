@@ -17,12 +17,16 @@ from tests.golden import check_golden
 
 GOLDEN = Path(__file__).parent / "golden"
 CPU = BUILD_TOML
-CUDA = edited(
-    BUILD_TOML,
-    ('backends = ["cpu"]', 'backends = ["cpu", "cuda"]\npython-depends = ["einops"]'),
-    ('src = ["torch-ext/torch_binding.cpp"]', 'src = ["torch-ext/torch_binding.cpp"]\n'
-     'include = ["."]\ncxx-flags = ["-DSAY=\\"a; $b\\""]'),
-) + """
+CUDA = (
+    edited(
+        BUILD_TOML,
+        ('backends = ["cpu"]', 'backends = ["cpu", "cuda"]\npython-depends = ["einops"]'),
+        (
+            'src = ["torch-ext/torch_binding.cpp"]',
+            'src = ["torch-ext/torch_binding.cpp"]\ninclude = ["."]\ncxx-flags = ["-DSAY=\\"a; $b\\""]',
+        ),
+    )
+    + """
 [kernel.every]
 backend = "cuda"
 depends = ["torch"]
@@ -43,6 +47,7 @@ depends = ["torch"]
 src = ["csrc/future.cu"]
 cuda-minver = "14.0"
 """
+)
 STABLE = edited(BUILD_TOML, ('pyext = ["json"]', 'stable-abi = "2.11"'))
 NOARCH = BUILD_TOML.partition("[torch]")[0] + '[torch-noarch]\npyext = ["json"]\n'
 CUDA_MACHINE = toolchain(torch="2.11.0+cu130", cuda="13.0", nvcc="13.0")

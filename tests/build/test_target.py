@@ -96,9 +96,7 @@ def test_what_is_missing_for_cuda_is_said(tmp_path: Path, machine: Toolchain, re
         (('pyext = ["json"]', 'maxver = "2.13"'), ""),
     ],
 )
-def test_bounds_and_backends_of_build_toml_hold(
-    tmp_path: Path, change: tuple[str, str], reason: str
-) -> None:
+def test_bounds_and_backends_of_build_toml_hold(tmp_path: Path, change: tuple[str, str], reason: str) -> None:
     text = edited(BUILD_TOML, change)
     if "metal" in text:
         text = edited(text, ('backends = ["cpu"]', 'backends = ["metal"]'))

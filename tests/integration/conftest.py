@@ -79,9 +79,7 @@ def pipeline_copy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.fixture(scope="session")
-def small_copy(
-    pipeline_copy: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def small_copy(pipeline_copy: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with few of the kernel's tests, which take most of the time."""
     root = tmp_path_factory.mktemp("small") / "grayscale"
     shutil.copytree(pipeline_copy[0], root, symlinks=True)

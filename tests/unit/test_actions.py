@@ -97,3 +97,24 @@ def test_inputs_and_outputs_that_are_used_exist(path: Path) -> None:
                 actions[step.get("id")] = {output.name for output in command.outputs}
         for step_id, output in re.findall(r"steps\.([\w-]+)\.outputs\.([\w-]+)", str(job)):
             assert output in actions[step_id]
+
+
+def test_examples_in_the_readme_are_the_files_that_are_checked() -> None:
+    found = re.findall(
+        r"<!-- example: (\S+) -->\n```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert found
+    for path, text in found:
+        assert (ROOT / path).read_text() == text
+
+
+def test_links_in_the_documentation_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_readme_lists_every_action() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for command in ACTIONS:
+        assert f"docs/actions/{command.name}.md" in readme

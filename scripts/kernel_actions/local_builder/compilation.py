@@ -144,7 +144,8 @@ class Build:
         if messages.is_out_of_memory(output):
             raise WrongSurroundings(
                 "a compiler was ended because the memory did not suffice",
-                where=Place(self.log), repair="set MAX_JOBS to fewer compilers at once",
+                where=Place(self.log),
+                repair="set MAX_JOBS to fewer compilers at once",
             )
 
     def _fail_compiling(self) -> None:

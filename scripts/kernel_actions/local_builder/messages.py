@@ -85,9 +85,7 @@ def is_out_of_space(output: str) -> bool:
     return _NO_SPACE.search(output) is not None
 
 
-def _origin(
-    lines: Sequence[str], number: int, kernel_dir: Path, generated: Path
-) -> tuple[str, int] | None:
+def _origin(lines: Sequence[str], number: int, kernel_dir: Path, generated: Path) -> tuple[str, int] | None:
     """The nearest line of the kernel that led to the error in line ``number`` of the output."""
     for line in (*_before(lines, number), *lines[number + 1 : number + 1 + _ORIGIN_LINES]):
         matched = _ORIGIN.search(line)

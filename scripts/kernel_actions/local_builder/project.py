@@ -126,9 +126,7 @@ def _filled(template_name: str, /, **values: str) -> str:
     return _Template(template(template_name)).substitute(values)
 
 
-def _groups(
-    manifest: Manifest, target: Target, toolchain: Toolchain
-) -> tuple[list[_Group], tuple[str, ...]]:
+def _groups(manifest: Manifest, target: Target, toolchain: Toolchain) -> tuple[list[_Group], tuple[str, ...]]:
     """The binding and the sections of the backend, and all capabilities that they compile for."""
     binding = manifest.binding
     title = "The binding: it registers the operators."
@@ -147,9 +145,7 @@ def _groups(
     return groups, tuple(everything)
 
 
-def _capabilities(
-    manifest: Manifest, component: Component, toolchain: Toolchain
-) -> tuple[str, ...] | None:
+def _capabilities(manifest: Manifest, component: Component, toolchain: Toolchain) -> tuple[str, ...] | None:
     """The capabilities for a section; ``None`` when this CUDA is too old for the section, which
     the builder then leaves out."""
     nvcc = toolchain.nvcc

@@ -77,14 +77,16 @@ def _check_sources(manifest: Manifest, backend: str) -> None:
     if not (manifest.directory / PACKAGE_ROOT / manifest.python_name / "__init__.py").is_file():
         raise WrongInput(
             f"the kernel has no {PACKAGE_ROOT}/{manifest.python_name}/__init__.py",
-            where=manifest.place("general.name"), repair="it is the kernel's Python package",
+            where=manifest.place("general.name"),
+            repair="it is the kernel's Python package",
         )
     nested = manifest.directory / PACKAGE_ROOT / manifest.python_name / manifest.python_name
     if nested.exists():
         raise WrongInput(
             f"{PACKAGE_ROOT}/{manifest.python_name} must not hold {manifest.python_name}: "
             "the builder puts a folder of that name there",
-            where=manifest.place("general.name"), repair="rename it",
+            where=manifest.place("general.name"),
+            repair="rename it",
         )
 
 

@@ -42,7 +42,8 @@ def choose(manifest: Manifest, toolchain: Toolchain, wanted: str = "") -> Target
     if manifest.binding.framework == "tvm-ffi":
         raise WrongSurroundings(
             "the local builder builds Torch kernels, and this is one for tvm-ffi",
-            where=manifest.place("tvm-ffi"), repair="build it with Nix",
+            where=manifest.place("tvm-ffi"),
+            repair="build it with Nix",
         )
     targets, reasons = _targets(manifest, toolchain)
     if wanted:
@@ -58,9 +59,7 @@ def choose(manifest: Manifest, toolchain: Toolchain, wanted: str = "") -> Target
     )  # fmt: skip
 
 
-def _named(
-    manifest: Manifest, targets: dict[str, Target], reasons: dict[str, str], wanted: str
-) -> Target:
+def _named(manifest: Manifest, targets: dict[str, Target], reasons: dict[str, str], wanted: str) -> Target:
     for target in targets.values():
         if target.variant == wanted:
             return target

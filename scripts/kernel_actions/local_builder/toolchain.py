@@ -102,9 +102,7 @@ def detect(environment: Mapping[str, str] = os.environ) -> Toolchain:
         nvcc=_find_nvcc(environment),
         cuda_includes=_cuda_includes() if has_cuda else (),
         capabilities=_wanted_capabilities(environment) if has_cuda else (),
-        variables=tuple(
-            (name, environment[name]) for name in _COMPILER_VARIABLES if environment.get(name)
-        ),
+        variables=tuple((name, environment[name]) for name in _COMPILER_VARIABLES if environment.get(name)),
     )
 
 
