@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import built, console, git, github, manifest
+from kernel_actions import built, console, git, github, manifest, process
 from kernel_actions.errors import EXIT_DONE, KernelActionsError, WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.local_builder import compilation, layout, project, sources, target, toolchain
@@ -89,8 +88,11 @@ class _Plan:
     @property
     def fingerprint(self) -> str:
         """One hash of everything: with the same one there is nothing to build."""
+        # The project names the kernel's folder; where that is does not matter to what is built.
+        folder = str(self.kernel.directory.resolve())
+        files = {name: text.replace(folder, "") for name, text in self.made.files.items()}
         parts = [
-            self.made.files, self.found.hashes, self.found.package, self.metadata,
+            files, self.found.hashes, self.found.package, self.metadata,
             project.template("old_loader.py"), str(self.tools) if self.target.is_compiled else "",
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -150,24 +152,24 @@ def build(
         console.say(
             f"{chosen.variant} is not among the variants of the locked builder: it is for this machine alone"
         )
-    with _disk(output), _locked(work.with_name(f"{chosen.variant}.lock"), chosen.variant):
+    lock = work.with_name(f"{chosen.variant}.lock")
+    with _disk(output), process.locked(lock, f"Another command is building {chosen.variant}"):
         layout.recover(work.with_name(f"{chosen.variant}.new"), folder)
         plan = _plan(kernel, chosen, tools)
-        kept = _reusable(report_path(folder), folder, plan.fingerprint)
+        kept = _reusable(built.build_report_path(folder), folder, plan.fingerprint)
         if kept is not None:
+            # For `pip install -e`, also where the folder was moved.
+            _write_project(plan, work, work / kernel.python_name)
             return replace(kept, planned=is_planned)
         jobs = compilation.job_count(os.environ, chosen.backend == "cuda")
         console.say(f"Building {chosen.variant} of {kernel.name} ({_with(chosen, tools)})")
         extension = _compile(plan, work, jobs, annotate)
         report = _lay_out(plan, work, folder, extension)
         report = replace(report, planned=is_planned, seconds=round(time.monotonic() - started, 1))
-        built.write_whole(report_path(folder), (json.dumps(report.as_json(), indent=2) + "\n").encode())
+        built.write_whole(
+            built.build_report_path(folder), (json.dumps(report.as_json(), indent=2) + "\n").encode()
+        )
     return report
-
-
-def report_path(folder: Path) -> Path:
-    """Where the report on a variant is: beside its folder."""
-    return folder.with_name(f"{folder.name}.build-report.json")
 
 
 def _work_folder(output: Path) -> Path:
@@ -254,7 +256,7 @@ def _lay_out(plan: _Plan, work: Path, folder: Path, extension: Path | None) -> B
     try:
         layout.write(new, listed, plan.metadata)
         # A report is of the variant beside it, also when this process ends right here.
-        report_path(folder).unlink(missing_ok=True)
+        built.build_report_path(folder).unlink(missing_ok=True)
         layout.swap_in(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
@@ -320,15 +322,3 @@ def _disk(output: Path) -> Iterator[None]:
         raise WrongSurroundings(
             f"the disk of {output} is full", repair="free some space, or choose another folder with --output"
         ) from error
-
-
-@contextlib.contextmanager
-def _locked(path: Path, variant: str) -> Iterator[None]:
-    """Hold the lock file ``path``. The lock goes with the process, however that ends."""
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            console.say(f"Another command is building {variant}: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

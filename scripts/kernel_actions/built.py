@@ -7,58 +7,92 @@ import difflib
 import hashlib
 import json
 import os
+import re
 import tempfile
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_actions.errors import Place, WrongInput
+from kernel_actions.errors import KernelFailed, Place, WrongInput
 
 GPU_BACKENDS = ("cuda", "rocm", "xpu")
+
+# Framework, then backend and platform: torch212-cxx11-cu130-x86_64-linux, torch-cuda.
+_NAME = re.compile(r"(?:torch(?:\d+|-stable-abi\d+)?|tvm-ffi\d+)(?:-[a-z0-9_.]+)+")
 # A metadata.json has some kilobytes; one that is larger was not written by a builder.
-_LARGEST_METADATA = 5_000_000
+_LARGEST_JSON = 5_000_000
+_AGAIN = "build the variant again, or remove it"
 
 
 @dataclass(frozen=True)
 class BuiltVariant:
-    """A folder with a built variant. ``backend`` and ``digest`` are from its metadata.json;
-    ``digest`` is one hash over the hashes of all its files, ``None`` where it lists none."""
+    """A folder with a built variant.
+
+    ``backend``, ``version`` (the kernel's major version) and ``digest`` are from its metadata.json;
+    ``digest`` is one hash over the hashes of all its files, ``None`` where it lists none.
+    ``builder`` is ``nix`` or ``local``, and empty when no report of a builder is beside it.
+    """
 
     path: Path
     backend: str
+    version: int
     digest: str | None
+    builder: str
 
     @property
     def name(self) -> str:
         """The variant's name, which is that of its folder."""
         return self.path.name
 
+    @property
+    def path_in_repo(self) -> str:
+        """The variant's folder on the Hub."""
+        return f"build/{self.name}"
 
-def read(path: Path) -> BuiltVariant:
-    """The variant in the folder ``path``. Raises ``WrongInput`` when its metadata.json is amiss."""
-    file = path / "metadata.json"
-    where = Place(file)
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(_LARGEST_METADATA + 1)
-        metadata = json.loads(data) if len(data) <= _LARGEST_METADATA else None
-    except OSError as error:
-        raise WrongInput(f"cannot be read: {error.strerror}", where=where) from error
-    except (ValueError, RecursionError) as error:
-        raise WrongInput("is not JSON", where=where, repair="build the variant again") from error
-    backend = metadata.get("backend") if isinstance(metadata, dict) else None
+
+def build_report_path(folder: Path) -> Path:
+    """Where a builder leaves its report on the variant in ``folder``: beside it."""
+    return folder.with_name(f"{folder.name}.build-report.json")
+
+
+def read(folder: Path) -> BuiltVariant:
+    """The variant in ``folder``. Raises ``KernelFailed`` when it is half-made."""
+    for name in ("metadata.json", "__init__.py"):
+        if not (folder / name).is_file():
+            raise KernelFailed(f"the variant has no {name}", where=Place(folder), repair=_AGAIN)
+    where = Place(folder / "metadata.json")
+    metadata = _read_json(where.path)
+    backend = metadata.get("backend")
     kind = backend.get("type") if isinstance(backend, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(kind, str):
-        raise WrongInput("names no backend", where=where, repair="build the variant again")
-    return BuiltVariant(path=path, backend=kind, digest=_digest(metadata))
+    version = metadata.get("version")
+    if not isinstance(kind, str):
+        raise KernelFailed("has no backend", where=where, repair=_AGAIN)
+    if not isinstance(version, int):
+        raise KernelFailed("has no version", where=where, repair=_AGAIN)
+    report = build_report_path(folder)
+    builder = _read_json(report).get("builder") if report.is_file() else ""
+    return BuiltVariant(
+        path=folder,
+        backend=kind,
+        version=version,
+        digest=_digest(metadata),
+        builder=builder if isinstance(builder, str) else "",
+    )
 
 
-def find(build_dir: Path) -> tuple[BuiltVariant, ...]:
-    """The variants in ``build_dir``, by name. Folders without metadata.json are none."""
-    if not build_dir.is_dir():
-        return ()
-    folders = sorted(one for one in build_dir.iterdir() if not one.name.startswith("."))
-    return tuple(read(folder) for folder in folders if (folder / "metadata.json").is_file())
+def find(build_dir: Path, names: Collection[str] = ()) -> tuple[BuiltVariant, ...]:
+    """The variants in ``build_dir``, or those of ``names``, in the order of their names.
+
+    Folders whose names are not those of variants are none.
+    Raises ``KernelFailed`` for one that is half-made.
+    """
+    folders = sorted(build_dir.iterdir()) if build_dir.is_dir() else []
+    return tuple(
+        read(folder)
+        for folder in folders
+        if folder.is_dir() and _NAME.fullmatch(folder.name) and (not names or folder.name in names)
+    )
 
 
 def choose(build_dir: Path, name: str) -> BuiltVariant:
@@ -66,7 +100,7 @@ def choose(build_dir: Path, name: str) -> BuiltVariant:
 
     Raises ``WrongInput`` when there is no such variant, or several and no name.
     """
-    if name and (build_dir / name / "metadata.json").is_file() and "/" not in name:
+    if name and "/" not in name and (build_dir / name).is_dir():
         return read(build_dir / name)
     names = [variant.name for variant in find(build_dir)]
     if not names:
@@ -94,6 +128,25 @@ def write_whole(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write ``value`` as JSON, whole or not at all."""
+    write_whole(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_JSON + 1)
+        value = json.loads(data) if len(data) <= _LARGEST_JSON else None
+    except OSError as error:
+        raise KernelFailed(f"cannot be read: {error.strerror}", where=Place(path)) from error
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise KernelFailed("is not a JSON object", where=Place(path), repair=_AGAIN)
+    return value
 
 
 def _digest(metadata: dict[str, Any]) -> str | None:

@@ -8,7 +8,6 @@ two commands that start at once the second waits for the first.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
@@ -17,8 +16,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,7 +103,8 @@ def make(wanted: Plan) -> Path:
     if _is_ready(wanted):
         return python
     wanted.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with process.interruptible(), _locked(wanted.folder.with_suffix(".lock")):
+    lock = wanted.folder.with_suffix(".lock")
+    with process.interruptible(), process.locked(lock, "Another command is making the same environment"):
         if _is_ready(wanted):
             return python
         started = time.monotonic()
@@ -213,15 +212,3 @@ def _for_installer() -> dict[str, str]:
         for name, value in os.environ.items()
         if name.startswith("PIP_") or name.lower().endswith("_proxy")
     }
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path``. The lock goes with the process, however that ends."""
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            console.say("Another command is making the same environment: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_actions import console
 from kernel_actions.errors import Interrupted, WrongSurroundings
 
 # Names of variables that hold secrets: tokens of the Hub, of GitHub and of a job's identity, keys.
@@ -126,3 +128,18 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def locked(path: Path, held: str) -> Iterator[None]:
+    """Hold the lock file ``path``, which goes with the process, however that ends.
+
+    ``held`` says what another process that holds it is doing, while this one waits.
+    """
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            console.say(f"{held}: waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

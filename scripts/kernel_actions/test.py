@@ -147,7 +147,7 @@ def run_tests(
         report = _read(kernel_dir, variant, result, finished, gpu, time.monotonic() - started)
         if junit is not None:
             built.write_whole(junit, result.read_bytes())
-    built.write_whole(report_path(variant), (json.dumps(report.as_json(), indent=2) + "\n").encode())
+    built.write_json(report_path(variant), report.as_json())
     return report
 
 

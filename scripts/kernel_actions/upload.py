@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_actions import console, github, manifest
+from kernel_actions import built, console, github, manifest
+from kernel_actions.built import BuiltVariant
 from kernel_actions.cli import Options
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
 from kernel_actions.hub import client
 from kernel_actions.hub.client import LocalFile, Plan, Uploaded
 from kernel_actions.manifest import Manifest
 
-# Framework, then backend and platform: torch212-cxx11-cu130-x86_64-linux, torch-cuda.
-_VARIANT = re.compile(r"(?:torch(?:\d+|-stable-abi\d+)?|tvm-ffi\d+)(?:-[a-z0-9_.]+)+")
 _CARD = "CARD.md"
 _HEADER = ("variant", "added", "kept", "deleted")
-
-
-@dataclass(frozen=True)
-class FoundVariant:
-    """A variant's folder, the kernel's version in its metadata.json, and what built it.
-
-    ``builder`` is ``nix`` or ``local``, and empty when no report says it.
-    """
-
-    name: str
-    folder: Path
-    version: int
-    builder: str
-
-    @property
-    def path_in_repo(self) -> str:
-        """The variant's folder on the Hub."""
-        return f"build/{self.name}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +79,9 @@ def publish(
         )
     client.check_repo_id(repo_id)
     build_dir = kernel_dir / build_dir
-    variants = found_variants(build_dir, names)
+    variants = built.find(build_dir, names)
+    if not variants:
+        raise WrongInput(f"{build_dir} has no built variant", repair="build one first, or give --build-dir")
     check_versions(variants, kernel)
     branch = branch or kernel.branch or f"v{kernel.version}"
     hub = client.connect(address, token)
@@ -108,7 +90,7 @@ def publish(
 
     local: dict[str, LocalFile] = {}
     for variant in variants:
-        local.update(client.local_files(variant.folder, variant.path_in_repo))
+        local.update(client.local_files(variant.path, variant.path_in_repo))
     count = f"{len(variants)} variant{'' if len(variants) == 1 else 's'}"
     console.say(f"Uploading {count} to {branch} of {repo_id} on {hub.address}")
     uploaded = client.upload(
@@ -138,54 +120,7 @@ def publish(
     return Published(repo_id, branch, uploaded, card)
 
 
-def found_variants(build_dir: Path, names: Collection[str] = ()) -> list[FoundVariant]:
-    """The variants in ``build_dir``, or those of ``names``, in the order of their names.
-
-    Raises ``WrongInput`` when there are none, ``KernelFailed`` for one that is half-made.
-    """
-    folders = sorted(build_dir.iterdir()) if build_dir.is_dir() else []
-    found = [
-        _found_variant(folder)
-        for folder in folders
-        if folder.is_dir() and _VARIANT.fullmatch(folder.name) and (not names or folder.name in names)
-    ]
-    if not found:
-        raise WrongInput(f"{build_dir} holds no variants", repair="build some first, or give --build-dir")
-    return found
-
-
-def _found_variant(folder: Path) -> FoundVariant:
-    for name in ("metadata.json", "__init__.py"):
-        if not (folder / name).is_file():
-            raise KernelFailed(
-                f"the variant has no {name}", where=Place(folder), repair="build it again, or remove it"
-            )
-    version = _json_file(folder / "metadata.json").get("version")
-    if not isinstance(version, int):
-        raise KernelFailed(
-            "has no version", where=Place(folder / "metadata.json"), repair="build the variant again"
-        )
-    report = _report_path(folder)
-    builder = _json_file(report).get("builder") if report.is_file() else ""
-    return FoundVariant(folder.name, folder, version, builder if isinstance(builder, str) else "")
-
-
-def _report_path(folder: Path) -> Path:
-    """Where builders leave their report on the variant: beside its folder."""
-    return folder.with_name(f"{folder.name}.build-report.json")
-
-
-def _json_file(path: Path) -> dict[str, object]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise KernelFailed("is not a JSON object", where=Place(path), repair="build the variant again")
-    return value
-
-
-def check_versions(variants: Sequence[FoundVariant], kernel: Manifest) -> None:
+def check_versions(variants: Sequence[BuiltVariant], kernel: Manifest) -> None:
     """Raises ``KernelFailed`` unless every variant is of the version that build.toml says."""
     if kernel.version is None:
         raise WrongInput("has no version", where=kernel.place("general"), repair="add version = 1")
@@ -193,20 +128,20 @@ def check_versions(variants: Sequence[FoundVariant], kernel: Manifest) -> None:
         if variant.version != kernel.version:
             raise KernelFailed(
                 f"is of version {variant.version}, but build.toml says {kernel.version}",
-                where=Place(variant.folder / "metadata.json"),
+                where=Place(variant.path / "metadata.json"),
                 repair="build the variant again, or remove it",
             )
 
 
-def check_published(variants: Sequence[FoundVariant]) -> None:
+def check_published(variants: Sequence[BuiltVariant]) -> None:
     """Raises ``KernelFailed`` unless every variant is of a Nix build, as what others load must be."""
     for variant in variants:
         if variant.builder != "nix":
             what = "was built by the local builder" if variant.builder == "local" else "has no build report"
             raise KernelFailed(
                 f"{variant.name} {what}, and only builds of Nix are published",
-                where=Place(_report_path(variant.folder)),
-                repair="build it with `--backend-tool nix`; --allow-local-build publishes it as it is",
+                where=Place(built.build_report_path(variant.path)),
+                repair="publish what Nix built; --allow-local-build publishes this as it is",
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +81,17 @@ def test_a_compiler_cache_is_not_the_compiler(tmp_path: Path) -> None:
     assert found == toolchain.Compiler(compiler, "gcc", "12.2.0", launcher="ccache")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the compiler is not asked")
+@pytest.mark.parametrize(("answer", "expected"), [("libstdc++.so", False), ("/usr/lib/libstdc++.so", True)])
+def test_a_compiler_without_a_shared_library_is_noticed(tmp_path: Path, answer: str, expected: bool) -> None:
+    compiler = tmp_path / "my-c++"
+    compiler.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    compiler.chmod(0o755)
+    found = toolchain.detect({"CXX": str(compiler)}).compiler
+    assert found is not None
+    assert found.has_shared_library is expected
+
+
 def test_capabilities_can_be_asked_for() -> None:
     assert toolchain._wanted_capabilities({"TORCH_CUDA_ARCH_LIST": "8.0;9.0a 12.0+PTX"}) == (
         "8.0", "9.0a", "12.0+PTX"
@@ -91,6 +103,9 @@ def test_capabilities_can_be_asked_for() -> None:
 def test_what_is_missing_is_said_before_anything_is_compiled(tmp_path: Path) -> None:
     with pytest.raises(WrongSurroundings, match=r"no C\+\+ compiler is installed"):
         compilation.check_toolchain(TARGET, machine(compiler=None))
+    static = toolchain.Compiler(Path("/usr/bin/g++"), "gcc", "13.3.0", has_shared_library=False)
+    with pytest.raises(WrongSurroundings, match=r"g\+\+ finds no shared libstdc\+\+"):
+        compilation.check_toolchain(TARGET, replace(machine(), compiler=static))
     with pytest.raises(WrongSurroundings, match=r"Python's headers are not installed"):
         compilation.check_toolchain(TARGET, replace(machine(), python_include=tmp_path))
 

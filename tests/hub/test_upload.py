@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.hf_api import RepoFile
-from kernel_actions import upload
+from kernel_actions import built, upload
 from kernel_actions.errors import Interrupted, KernelActionsError, KernelFailed, WrongInput, WrongSurroundings
 from kernel_actions.hub import client
 
@@ -307,8 +307,8 @@ def test_unreadable_metadata_is_refused(shared: Server, kernel: Path, text: str)
 
 def test_other_folders_are_no_variants(shared: Server, kernel: Path, tmp_path: Path) -> None:
     (kernel / "build" / "notes").mkdir()
-    assert [variant.name for variant in upload.found_variants(kernel / "build")] == [VARIANT]
-    with pytest.raises(WrongInput, match="holds no variants"):
+    assert [variant.name for variant in built.find(kernel / "build")] == [VARIANT]
+    with pytest.raises(WrongInput, match="has no built variant"):
         upload.run(upload_options(kernel, shared.url, build_dir="elsewhere"))
 
 

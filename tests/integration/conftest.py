@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The variables of a user's shell: none of Actions, and this interpreter in place of a new environment."""
+    """The variables of a user's shell: none of Actions, and this interpreter for KA_PYTHON."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -137,8 +137,16 @@ def test_a_hub_that_is_down(built_copy: Path) -> None:
     assert _table(finished.stdout)["upload"] == "failed"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stage", ["build", "test", "upload", "load"])
+@pytest.mark.parametrize(
+    ("stage", "number"),
+    [
+        ("build", signal.SIGINT),
+        ("build", signal.SIGTERM),
+        ("test", signal.SIGINT),
+        ("upload", signal.SIGTERM),
+        ("load", signal.SIGINT),
+    ],
+)
 def test_interrupted_in_any_stage_the_next_run_finishes(built_copy: Path, stage: str, number: int) -> None:
     if stage == "build":
         shutil.rmtree(built_copy / "build" / ".local")

@@ -139,7 +139,8 @@ def test_a_pull_request_of_a_fork_sees_no_secret_and_publishes_nothing(author: P
     with embedded_hub(tmp_path / "hub") as address:
         finished = act(
             author, tmp_path / "act", "pull_request", "--eventpath", str(event),
-            "--var", f"KERNEL_HUB={address}", "--secret", "HF_TOKEN=hf_planted", "--secret", "GITHUB_TOKEN=gh_planted",
+            "--var", f"KERNEL_HUB={address}",
+            "--secret", "HF_TOKEN=hf_planted", "--secret", "GITHUB_TOKEN=gh_planted",
         )  # fmt: skip
         log = finished.stdout + finished.stderr
         assert finished.returncode == 0, log

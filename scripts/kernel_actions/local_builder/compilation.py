@@ -41,6 +41,12 @@ def check_toolchain(target: Target, toolchain: Toolchain) -> None:
         raise WrongSurroundings(
             "no C++ compiler is installed", repair="install g++ or clang++, or let CXX name one"
         )
+    if not toolchain.compiler.has_shared_library:
+        raise WrongSurroundings(
+            f"{toolchain.compiler.path} finds no shared libstdc++: it would link a static copy, and an "
+            "exception between the kernel and Torch would crash",
+            repair="let CXX name another compiler, or install its libstdc++ for development",
+        )
     if not (toolchain.python_include / "Python.h").is_file():
         raise WrongSurroundings(
             f"Python's headers are not installed: {toolchain.python_include}/Python.h is missing",

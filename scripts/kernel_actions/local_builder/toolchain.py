@@ -51,12 +51,16 @@ class Torch:
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler; ``launcher`` is the compiler cache before it, if ``CXX`` names one."""
+    """A C++ compiler; ``launcher`` is the compiler cache before it, if ``CXX`` names one.
+
+    ``has_shared_library``: it links to the shared C++ library, not to a static copy.
+    """
 
     path: Path
     kind: Literal["gcc", "clang"]
     version: str
     launcher: str = ""
+    has_shared_library: bool = True
 
 
 @dataclass(frozen=True)
@@ -196,8 +200,22 @@ def _find_compiler(environment: Mapping[str, str]) -> Compiler | None:
             kind="clang" if "clang" in said else "gcc",
             version=version.group() if version else "",
             launcher=launcher,
+            has_shared_library=_has_shared_library(found),
         )
     return None
+
+
+def _has_shared_library(compiler: str) -> bool:
+    """Whether ``compiler`` finds a shared libstdc++.
+
+    Without one it links a static copy into the extension, and an exception that one copy throws
+    crashes in the other, Torch's.
+    """
+    if not sys.platform.startswith("linux"):
+        return True
+    # A file that is not found is answered by its bare name.
+    answer = process.run([compiler, "-print-file-name=libstdc++.so"]).output.strip()
+    return answer != "libstdc++.so"
 
 
 def _find_nvcc(environment: Mapping[str, str]) -> Nvcc | None:
