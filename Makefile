@@ -10,7 +10,7 @@ run:  ## Take the example kernel from source to a Hub on this machine and back
 	@$(ACTIONS) pipeline
 
 test:  ## Run all tests (ARGS="-k matrix" selects some)
-	@$(PYTHON) -I -m pytest $(ARGS)
+	@$(PYTHON) -I -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint:  ## Check the style, the types, the actions and the workflows
 	@$(PYTHON) -I scripts/lint.py

@@ -20,7 +20,7 @@ from kernel_actions import build
 from kernel_actions.errors import KernelFailed
 from kernel_actions.local_builder import toolchain
 
-from tests.build.helpers import BUILD_TOML, commit, edited, write_kernel
+from tests.local_builder.helpers import BUILD_TOML, commit, edited, write_kernel
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "scripts" / "kernel-actions"
 NEEDED = ("torch", "kernels", "kernels_data", "kernel_abi_check")

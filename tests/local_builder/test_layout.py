@@ -12,7 +12,7 @@ from kernel_actions.git import GitState
 from kernel_actions.local_builder import layout, sources
 from kernel_actions.local_builder.target import Target
 
-from tests.build.helpers import BUILD_TOML, edited, write_kernel
+from tests.local_builder.helpers import BUILD_TOML, edited, write_kernel
 
 TARGET = Target("torch213-cxx11-cpu-x86_64-linux", "cpu", is_compiled=True)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -10,7 +10,7 @@ import pytest
 from kernel_actions import git
 from kernel_actions.errors import WrongSurroundings
 
-from tests.build.helpers import commit
+from tests.local_builder.helpers import commit
 
 pytestmark = pytest.mark.integration
 

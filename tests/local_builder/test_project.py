@@ -12,7 +12,7 @@ from kernel_actions.local_builder import project, sources, target
 from kernel_actions.local_builder.project import Project
 from kernel_actions.local_builder.toolchain import Toolchain
 
-from tests.build.helpers import BUILD_TOML, edited, toolchain, write_kernel
+from tests.local_builder.helpers import BUILD_TOML, edited, toolchain, write_kernel
 from tests.golden import check_golden
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kernel_actions.local_builder import cuda
 
-from tests.build.helpers import toolchain
+from tests.local_builder.helpers import toolchain
 
 NVCC = toolchain(torch="2.11.0", cuda="13.0", nvcc="13.0").nvcc
 assert NVCC is not None

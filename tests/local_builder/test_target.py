@@ -12,7 +12,7 @@ from kernel_actions.local_builder.target import Target
 from kernel_actions.local_builder.toolchain import Toolchain
 from kernel_actions.manifest import Manifest
 
-from tests.build.helpers import BUILD_TOML, edited, toolchain, write_kernel
+from tests.local_builder.helpers import BUILD_TOML, edited, toolchain, write_kernel
 
 CUDA_SECTION = """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.build.helpers import write_kernel
+from tests.local_builder.helpers import write_kernel
 
 os.environ["GIT_CONFIG_GLOBAL"] = os.devnull
 

@@ -11,7 +11,7 @@ from kernel_actions.errors import WrongInput, WrongSurroundings
 from kernel_actions.local_builder import compilation, toolchain
 from kernel_actions.local_builder.target import Target
 
-from tests.build.helpers import toolchain as machine
+from tests.local_builder.helpers import toolchain as machine
 
 TARGET = Target("torch213-cxx11-cpu-x86_64-linux", "cpu", is_compiled=True)
 
