@@ -199,8 +199,14 @@ def _run(arguments: Sequence[str]) -> int:
     if sys.flags.no_site:
         from kernel_actions import environment
 
-        if environment.is_needed(command):
+        if environment.is_needed(command, options):
             environment.restart_in(command, arguments)
-    module = import_module(f"kernel_actions.{command.module}")
+    try:
+        module = import_module(f"kernel_actions.{command.module}")
+    except ModuleNotFoundError as error:
+        raise WrongSurroundings(
+            f"the Python package {error.name} is not installed in {sys.prefix}",
+            repair=f"unset KA_PYTHON, or install kernel-actions[{command.environment or 'hub'}] there",
+        ) from error
     result: int = module.run(options)
     return result

@@ -54,10 +54,10 @@ def run(options: Options) -> int:
     return EXIT_DONE
 
 
-def is_needed(command: Command) -> bool:
+def is_needed(command: Command, options: Options) -> bool:
     """Whether ``command`` needs packages that a bare Python lacks."""
     # Python 3.10 has no parser of TOML, which every command on a kernel needs.
-    return bool(command.environment) or sys.version_info < (3, 11)
+    return command.needs_environment(options) or sys.version_info < (3, 11)
 
 
 def restart_in(command: Command, arguments: Sequence[str]) -> None:

@@ -176,18 +176,7 @@ def _print_json(matrix: Matrix) -> None:
 
 
 def _print_table(matrix: Matrix) -> None:
-    rows = [
-        (
-            job.variant.name,
-            job.variant.backend,
-            job.variant.torch,
-            job.variant.system,
-            ", ".join(job.runner),
-            ", ".join(job.test_runner),
-        )
-        for job in matrix.jobs
-    ]
-    print(console.table(_HEADER, rows))
+    print(console.table(_HEADER, _job_rows(matrix)))
     print()
     print(_counted(matrix))
     if matrix.left_out:
@@ -198,17 +187,38 @@ def _print_table(matrix: Matrix) -> None:
 def _print_github(matrix: Matrix) -> None:
     _print_table(matrix)
     value = matrix.as_json()
-    compact = {"separators": (",", ":")}
     github.set_outputs(
         {
             # Anything beside "include" would become an axis of the matrix.
-            "matrix": json.dumps({"include": value["include"]}, **compact),  # type: ignore[arg-type]
+            "matrix": _compact({"include": value["include"]}),
             "count": str(value["count"]),
-            "filtered": json.dumps(value["filtered"], **compact),  # type: ignore[arg-type]
-            "builder": json.dumps(value["builder"], **compact),  # type: ignore[arg-type]
+            "filtered": _compact(value["filtered"]),
+            "builder": _compact(value["builder"]),
         }
     )
-    rows = [
+    github.add_summary(
+        f"### Build variants\n\n{console.markdown_text(_counted(matrix))}\n\n"
+        + console.markdown_table(_HEADER, _job_rows(matrix))
+        + "\n<details><summary>Left out</summary>\n\n"
+        + console.markdown_table(("variant", "system", "why"), _left_out_rows(matrix))
+        + "\n</details>\n"
+    )
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+_HEADER = ("variant", "backend", "torch", "system", "built on", "tested on")
+_PRINTERS: dict[str, Callable[[Matrix], None]] = {
+    "json": _print_json,
+    "table": _print_table,
+    "github": _print_github,
+}
+
+
+def _job_rows(matrix: Matrix) -> list[tuple[str, ...]]:
+    return [
         (
             job.variant.name,
             job.variant.backend,
@@ -219,21 +229,6 @@ def _print_github(matrix: Matrix) -> None:
         )
         for job in matrix.jobs
     ]
-    github.add_summary(
-        f"### Build variants\n\n{console.markdown_text(_counted(matrix))}\n\n"
-        + console.markdown_table(_HEADER, rows)
-        + "\n<details><summary>Left out</summary>\n\n"
-        + console.markdown_table(("variant", "system", "why"), _left_out_rows(matrix))
-        + "\n</details>\n"
-    )
-
-
-_HEADER = ("variant", "backend", "torch", "system", "built on", "tested on")
-_PRINTERS: dict[str, Callable[[Matrix], None]] = {
-    "json": _print_json,
-    "table": _print_table,
-    "github": _print_github,
-}
 
 
 def _left_out_rows(matrix: Matrix) -> list[tuple[str, str, str]]:

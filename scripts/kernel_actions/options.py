@@ -70,6 +70,11 @@ class Command:
     outputs: tuple[Output, ...] = ()
     holds_token: bool = False
     takes_kernel: bool = True
+    light_with: str = ""
+
+    def needs_environment(self, options: object) -> bool:
+        """Whether the command needs packages for these options; ``light_with`` names one without."""
+        return bool(self.environment) and not (self.light_with and getattr(options, self.light_with))
 
     @property
     def module(self) -> str:
@@ -230,6 +235,82 @@ UPLOAD = Command(
         Output("commit", "Commit on the Hub that now holds the variants."),
         Output("url", "Address of the branch, or of the pull request."),
     ),
+)
+COMPLIANCE = Command(
+    name="compliance",
+    summary="Check a kernel and its built variants against the rules that loaders rely on.",
+    environment="kernel",
+    light_with="source_only",
+    is_action=True,
+    options=(
+        BUILD_DIR,
+        Option(
+            "source-only",
+            "Check the sources alone, without built variants.",
+            default="false",
+            kind="boolean",
+        ),
+        FORMAT,
+    ),
+    outputs=(
+        Output("findings", "The findings, as a JSON list."),
+        Output("errors", "Number of findings that are errors."),
+    ),
+)
+RELEASE = Command(
+    name="release",
+    summary="Publish a version: stage it, verify it from the Hub, promote it in one commit, tag it.",
+    environment="kernel",
+    is_action=True,
+    holds_token=True,
+    options=(
+        Option(
+            "bump",
+            "Next version: auto (from Conventional Commits since the last tag), major, minor, patch, "
+            "or a version X.Y.Z.",
+            default="auto",
+        ),
+        Option("stage", "Only stage the release on its side branch.", default="false", kind="boolean"),
+        Option("promote", "Only promote and tag what was staged before.", default="false", kind="boolean"),
+        Option(
+            "dry-run",
+            "Show the version, its commits and what would change; change nothing.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "partial",
+            "Release although planned variants are missing. Only an embedded Hub takes this.",
+            default="false",
+            kind="boolean",
+        ),
+        Option("git-tag", "Make the git tag, and push it to origin.", default="true", kind="boolean"),
+        BUILD_DIR,
+        REPO_ID,
+        HUB,
+        ALLOW_LOCAL_BUILD,
+        TOKEN,
+        FORMAT,
+    ),
+    outputs=(
+        Output("version", "The released version, as X.Y.Z."),
+        Output("tag", "The git tag."),
+        Output("staged", "Commit on the Hub that was staged, and is to be verified and promoted."),
+        Output("commit", "Commit on the Hub that was promoted; empty until then."),
+    ),
+)
+VERIFY = Command(
+    name="verify",
+    summary="Load a revision from the Hub as a user would, and compare every file with its digest.",
+    environment="kernel",
+    is_action=True,
+    options=(
+        REPO_ID,
+        Option("revision", "Commit, branch or tag on the Hub."),
+        HUB,
+        FORMAT,
+    ),
+    outputs=(Output("variants", "The variants that were verified, as a JSON list."),),
 )
 PIPELINE = Command(
     name="pipeline",

@@ -12,8 +12,8 @@ from kernel_actions.local_builder import project, sources, target
 from kernel_actions.local_builder.project import Project
 from kernel_actions.local_builder.toolchain import Toolchain
 
-from tests.local_builder.helpers import BUILD_TOML, edited, toolchain, write_kernel
 from tests.golden import check_golden
+from tests.local_builder.helpers import BUILD_TOML, edited, toolchain, write_kernel
 
 GOLDEN = Path(__file__).parent / "golden"
 CPU = BUILD_TOML
