@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import built, console, git, github, manifest, process
-from kernel_actions.errors import EXIT_DONE, KernelActionsError, WrongSurroundings
+from kernel_actions import built, console, git, github, loading, manifest, process
+from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.local_builder import compilation, layout, project, sources, target, toolchain
 from kernel_actions.local_builder.project import Project
@@ -41,7 +43,8 @@ class BuildReport:
     of the kernel's operators; ``commit`` is ``None`` outside of git; ``dirty``: what was built is
     not what the commit holds. ``torch``, ``compiler`` and ``nvcc`` are versions, ``None`` where nothing
     was compiled (with them). ``seconds`` is what the build took, ``bytes`` and ``files`` what the variant's
-    folder holds. ``fingerprint`` is a hash of all that went into it. ``reused``: it was there already.
+    folder holds. ``sources`` is a hash of the sources alone, ``fingerprint`` of all that went into it.
+    ``reused``: it was there already.
     """
 
     variant: str
@@ -58,6 +61,7 @@ class BuildReport:
     seconds: float
     bytes: int
     files: int
+    sources: str
     fingerprint: str
     path: Path
     reused: bool = False
@@ -129,13 +133,14 @@ def build(
     *,
     annotate: bool = False,
     tools: Toolchain | None = None,
+    is_loaded: bool = True,
 ) -> BuildReport:
     """Build ``variant`` of the kernel (empty: the one that this machine can build and load) into
     ``output/<variant>``; ``output`` is relative to the kernel's folder unless it is absolute.
 
     Nothing is done when the variant is there and nothing has changed. The variant is replaced as a
     whole or not at all. ``annotate`` shows compile errors on the job's page. ``tools`` are in place of
-    what this machine has.
+    what this machine has. ``is_loaded``: the variant has to load in a fresh process.
 
     Raises ``WrongInput``, ``KernelFailed`` (a compile error) and ``WrongSurroundings``.
     """
@@ -159,12 +164,13 @@ def build(
         kept = _reusable(built.build_report_path(folder), folder, plan.fingerprint)
         if kept is not None:
             # For `pip install -e`, also where the folder was moved.
-            _write_project(plan, work, work / kernel.python_name)
+            _write_project(plan, work)
+            _write_package(plan, work)
             return replace(kept, planned=is_planned)
         jobs = compilation.job_count(os.environ, chosen.backend == "cuda")
         console.say(f"Building {chosen.variant} of {kernel.name} ({_with(chosen, tools)})")
         extension = _compile(plan, work, jobs, annotate)
-        report = _lay_out(plan, work, folder, extension)
+        report = _lay_out(plan, work, folder, extension, is_loaded)
         report = replace(report, planned=is_planned, seconds=round(time.monotonic() - started, 1))
         built.write_whole(
             built.build_report_path(folder), (json.dumps(report.as_json(), indent=2) + "\n").encode()
@@ -174,7 +180,11 @@ def build(
 
 def _work_folder(output: Path) -> Path:
     work = output / WORK_FOLDER
-    work.mkdir(parents=True, exist_ok=True)
+    if not output.exists():
+        output.mkdir(parents=True)
+        # Nothing here is a source; git need not ask the author about it.
+        (output / ".gitignore").write_text("*\n", encoding="utf-8")
+    work.mkdir(exist_ok=True)
     if not (work / ".gitignore").is_file():
         (work / ".gitignore").write_text("*\n", encoding="utf-8")
     return work
@@ -219,25 +229,34 @@ def _is_tracked(found: Sources, directory: Path) -> bool:
 
 def _compile(plan: _Plan, work: Path, jobs: int, annotate: bool) -> Path | None:
     """Write the project, compile it, and return the extension; ``None`` for a noarch variant."""
-    package = work / plan.kernel.python_name
-    _write_project(plan, work, package)
+    _write_project(plan, work)
     if not plan.target.is_compiled:
+        _write_package(plan, work)
         return None
     compiling = compilation.Build(work, plan.kernel.directory, plan.target, plan.tools, plan.made, annotate)
     extension = compiling.run(plan.ops_name, jobs)
+    # Not before it compiled: who has installed the project keeps what worked.
+    package = _write_package(plan, work)
     for stale in package.glob("*.abi3.so"):
         stale.unlink()
     (package / extension.name).symlink_to(Path("..") / extension.parent.name / extension.name)
     return extension
 
 
-def _write_project(plan: _Plan, work: Path, package: Path) -> None:
-    """Write the project's files that have changed, and the Python package: links to the author's
-    files, so that what is edited there is seen at once by who installed the project."""
+def _write_project(plan: _Plan, work: Path) -> None:
+    """Write the project's files that have changed, but for those of the Python package."""
     for name, text in plan.made.files.items():
-        path = work / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            built.write_whole(path, text.encode())
+        if not name.startswith(f"{plan.kernel.python_name}/"):
+            _write_changed(work / name, text)
+
+
+def _write_package(plan: _Plan, work: Path) -> Path:
+    """Write the Python package: what is generated, and links to the author's files, so that what is
+    edited there is seen at once by who installed the project."""
+    package = work / plan.kernel.python_name
+    for name, text in plan.made.files.items():
+        if name.startswith(f"{plan.kernel.python_name}/"):
+            _write_changed(work / name, text)
     original = (plan.kernel.directory / sources.PACKAGE_ROOT / plan.kernel.python_name).resolve()
     wanted = {package / name: original / name for name in plan.found.package}
     for link in [path for path in package.rglob("*") if path.is_symlink()]:
@@ -247,14 +266,22 @@ def _write_project(plan: _Plan, work: Path, package: Path) -> None:
         if not link.is_symlink():
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(file)
+    return package
 
 
-def _lay_out(plan: _Plan, work: Path, folder: Path, extension: Path | None) -> BuildReport:
-    """Write the variant beside its place and swap it in."""
+def _write_changed(path: Path, text: str) -> None:
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        built.write_whole(path, text.encode())
+
+
+def _lay_out(plan: _Plan, work: Path, folder: Path, extension: Path | None, is_loaded: bool) -> BuildReport:
+    """Write the variant beside its place, load it, and swap it in."""
     new = work.with_name(f"{plan.target.variant}.new")
     listed = layout.files(plan.kernel, plan.target, plan.found, plan.ops_name, extension)
     try:
         layout.write(new, listed, plan.metadata)
+        if is_loaded:
+            _check_loads(plan, new)
         # A report is of the variant beside it, also when this process ends right here.
         built.build_report_path(folder).unlink(missing_ok=True)
         layout.swap_in(new, folder)
@@ -277,9 +304,31 @@ def _lay_out(plan: _Plan, work: Path, folder: Path, extension: Path | None) -> B
         seconds=0.0,
         bytes=sum(sizes),
         files=len(sizes),
+        sources=plan.found.hash,
         fingerprint=plan.fingerprint,
         path=folder,
     )
+
+
+def _check_loads(plan: _Plan, folder: Path) -> None:
+    """Load the variant in a fresh process, as the builder does before it publishes one.
+
+    What compiles need not load: a symbol may be missing, or ``REGISTER_EXTENSION``, or the Python
+    code may be wrong. Raises ``KernelFailed`` with what the loader says.
+    """
+    backend = plan.target.backend
+    needs_others = plan.kernel.all_python_depends(backend) or plan.kernel.all_kernel_depends(backend)
+    if needs_others or importlib.util.find_spec("kernels") is None:
+        return  # It may lack here what it finds elsewhere.
+    with tempfile.TemporaryDirectory(prefix="kernel-actions-load-") as name:
+        # By itself and under its name, as the loader chooses variants by name.
+        shutil.copytree(folder, Path(name) / "build" / plan.target.variant)
+        answer = loading.load(["--folder", name], environment={})
+    if "error" in answer:
+        raise KernelFailed(
+            f"{plan.target.variant} was built, but does not load: {answer['error']}",
+            where=Place(plan.kernel.directory / sources.PACKAGE_ROOT / plan.kernel.python_name),
+        )
 
 
 def _reusable(report: Path, folder: Path, fingerprint: str) -> BuildReport | None:

@@ -19,6 +19,10 @@ REPOSITORIES = ("huggingface/kernels", "huggingface/kernel-builder")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LARGEST_LOCK = 4_000_000
 _LOCK_COMMAND = "run `nix flake lock` in the kernel's folder and commit flake.lock"
+_WITHOUT_NIX = (
+    f"{_LOCK_COMMAND}; without Nix, copy the one of a kernel that is built with the same revision, "
+    "or plan for a revision with --builder-rev"
+)
 # Keys of a build set that name its backend, in the order in which the builder looks at them.
 _BACKEND_KEYS = (
     ("cpu", "cpu"),
@@ -207,7 +211,7 @@ def _read_lock(path: Path) -> tuple[dict[str, Any], Mapping[str, Any]]:
             raise WrongInput("is larger than 4 MB, which no flake.lock is", where=where)
         lock = json.loads(data)
     except FileNotFoundError as error:
-        raise WrongInput("there is no flake.lock", where=where, repair=_LOCK_COMMAND) from error
+        raise WrongInput("there is no flake.lock", where=where, repair=_WITHOUT_NIX) from error
     except json.JSONDecodeError as error:
         place = Place(path, error.lineno, error.colno)
         raise WrongInput(f"is not JSON: {error.msg}", where=place, repair=_LOCK_COMMAND) from error

@@ -31,7 +31,8 @@ class BuiltVariant:
 
     ``backend``, ``version`` (the kernel's major version) and ``digest`` are from its metadata.json;
     ``digest`` is one hash over the hashes of all its files, ``None`` where it lists none.
-    ``builder`` is ``nix`` or ``local``, and empty when no report of a builder is beside it.
+    ``builder`` is ``nix`` or ``local``, and empty when no report of a builder is beside it;
+    ``sources`` is that report's hash of what it was built from, empty where it has none.
     """
 
     path: Path
@@ -39,6 +40,7 @@ class BuiltVariant:
     version: int
     digest: str | None
     builder: str
+    sources: str
 
     @property
     def name(self) -> str:
@@ -71,13 +73,14 @@ def read(folder: Path) -> BuiltVariant:
     if not isinstance(version, int):
         raise KernelFailed("has no version", where=where, repair=_AGAIN)
     report = build_report_path(folder)
-    builder = _read_json(report).get("builder") if report.is_file() else ""
+    said = _read_json(report) if report.is_file() else {}
     return BuiltVariant(
         path=folder,
         backend=kind,
         version=version,
         digest=_digest(metadata),
-        builder=builder if isinstance(builder, str) else "",
+        builder=str(said.get("builder", "")),
+        sources=str(said.get("sources", "")),
     )
 
 

@@ -1,4 +1,5 @@
-"""Loads a kernel from the Hub of HF_ENDPOINT and says what it got. A program of its own.
+"""Loads a kernel from the Hub of HF_ENDPOINT, or from a folder, and says what it got. A program of
+its own.
 
 It is run in a fresh process, and imports nothing of the suite: what happens here is what happens
 to a user. With ``--demo``, the file's ``main(kernel, output)`` gets the loaded kernel and returns
@@ -16,17 +17,31 @@ from types import ModuleType
 from typing import Any
 
 
-def load(repo_id: str, version: int) -> tuple[ModuleType, dict[str, Any]]:
+def load(arguments: argparse.Namespace) -> tuple[ModuleType, dict[str, Any]]:
     """The kernel's module, and a description: its variant and its public names."""
-    from kernels import get_kernel
+    from kernels import get_kernel, get_local_kernel
 
-    # The repository is the author's own, or one that they chose to check.
-    kernel = get_kernel(repo_id, version=version, trust_remote_code=True)
+    if arguments.folder is not None:
+        kernel = get_local_kernel(arguments.folder)
+    else:
+        # The repository is the author's own, or one that they chose to check.
+        kernel = get_kernel(
+            arguments.repo_id,
+            version=arguments.version,
+            revision=arguments.revision,
+            trust_remote_code=True,
+        )
     file = kernel.__file__
     if file is None:
         raise RuntimeError("the loaded kernel is not a file")
     names = list(getattr(kernel, "__all__", [])) or [one for one in dir(kernel) if not one.startswith("_")]
     return kernel, {"variant": Path(file).parent.name, "names": names}
+
+
+def described(error: BaseException) -> str:
+    """``error`` and what caused it, on one line."""
+    text = f"{type(error).__name__}: {error}"
+    return text if error.__cause__ is None else f"{text}: {described(error.__cause__)}"
 
 
 def demonstrate(kernel: ModuleType, demo: Path, output: Path) -> str:
@@ -42,17 +57,19 @@ def demonstrate(kernel: ModuleType, demo: Path, output: Path) -> str:
 def main() -> None:
     """Load as the arguments say, and write the answer, with the seconds taken, or the error."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--repo-id", required=True)
-    parser.add_argument("--version", type=int, required=True)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--repo-id")
+    parser.add_argument("--version", type=int)
+    parser.add_argument("--revision")
     parser.add_argument("--answer", type=Path, required=True)
     parser.add_argument("--demo", type=Path)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     started = time.monotonic()
     try:
-        kernel, answer = load(arguments.repo_id, arguments.version)
+        kernel, answer = load(arguments)
     except Exception as error:  # Whatever the kernel's code raises is the answer.
-        answer = {"error": f"{type(error).__name__}: {error}"}
+        answer = {"error": described(error)}
     else:
         loaded = time.monotonic()
         answer["load_seconds"] = loaded - started
@@ -60,7 +77,7 @@ def main() -> None:
             try:
                 answer["made"] = demonstrate(kernel, arguments.demo, arguments.output)
             except Exception as error:
-                answer["demo_error"] = f"{type(error).__name__}: {error}"
+                answer["demo_error"] = described(error)
             answer["demo_seconds"] = time.monotonic() - loaded
     arguments.answer.write_text(json.dumps(answer))
 

@@ -80,6 +80,12 @@ _SCHEMA: dict[str, Any] = {
     "tvm-ffi": {"include": _Texts, "pyext": _Texts, "src": _Texts, "cxx-flags": _Texts},
     "kernel": {},
 }
+_EXAMPLES = {
+    "name": 'as in name = "my-kernel"',
+    "version": "as in version = 1",
+    "license": 'as in license = "Apache-2.0"',
+    "backends": 'as in backends = ["cpu", "cuda"]',
+}
 # What editions before 4 say in other words.
 _OLD_GENERAL = {"universal": _Flag, "cuda-minver": _Version, "cuda-maxver": _Version}
 
@@ -199,10 +205,15 @@ def load(kernel_dir: Path) -> Manifest:
     errors = list(_check(file))
     if errors:
         first = errors[0]
-        more = f"{len(errors) - 1} more to mend in this file" if len(errors) > 1 else ""
-        repair = "; ".join(part for part in (first.repair, more) if part)
+        also = [f"also {_line(error)}{error.what}" for error in errors[1:4]]
+        also += [f"and {len(errors) - 4} more"] if len(errors) > 4 else []
+        repair = "; ".join(part for part in (first.repair, *also) if part)
         raise WrongInput(first.what, where=first.where, repair=repair)
     return _read(file)
+
+
+def _line(error: KernelActionsError) -> str:
+    return f"line {error.where.line}: " if error.where and error.where.line else ""
 
 
 def _check(file: TomlFile) -> Iterator[KernelActionsError]:
@@ -251,7 +262,7 @@ def _check_general(file: TomlFile, general: dict[str, Any], edition: Any) -> Ite
     required = ("name", "version", "license", "backends") if edition != 3 else ("name",)
     for key in required:
         if key not in general:
-            yield WrongInput(f"[general] has no {key}", where=file.place("general"), repair=f"add {key} = …")
+            yield WrongInput(f"[general] has no {key}", where=file.place("general"), repair=_EXAMPLES[key])
     name = general.get("name")
     if isinstance(name, str) and not _NAME.fullmatch(name):
         yield WrongInput(

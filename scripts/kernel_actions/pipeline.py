@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -18,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernel_actions import build, built, console, github, manifest, matrix, process, settings, test, upload
+from kernel_actions import build, built, console, github, loading, manifest, matrix, settings, test, upload
 from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongInput
 from kernel_actions.hub.embedded import embedded
 from kernel_actions.manifest import Manifest
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from kernel_actions.cli import Options
 
 Made = TypeVar("Made")
-_LOADER = Path(__file__).resolve().parent / "load_kernel.py"
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,9 @@ def _plan(kernel_dir: Path) -> tuple[Outcome, None]:
 def _build(kernel_dir: Path, output: Path) -> tuple[Outcome, built.BuiltVariant]:
     report = build.build(kernel_dir, "", output)
     word = "unchanged" if report.reused else "built"
-    if report.dirty:
+    if report.commit is None:
+        word += ", not in git"
+    elif report.dirty:
         word += ", uncommitted changes"
     made = Outcome(word, str(output / report.variant))
     return made, built.read(output / report.variant)
@@ -173,34 +172,12 @@ def _load(kernel: Manifest, address: str, demo: Path | None, output: Path) -> tu
 
     The demo, which is the kernel's author's code, runs in that process too.
     """
-    with tempfile.TemporaryDirectory(prefix="kernel-actions-load-") as name:
-        home = Path(name)
-        file = home / "answer.json"
-        arguments = [
-            sys.executable, "-IB", str(_LOADER),
-            "--repo-id", str(kernel.repo_id), "--version", str(kernel.version), "--answer", str(file),
-        ]  # fmt: skip
-        if demo is not None:
-            arguments += ["--demo", str(demo), "--output", str(output)]
-        environment = process.without_secrets(os.environ) | {
-            "HF_ENDPOINT": address,
-            "HF_HOME": str(home / "cache"),
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        }
-        for variable in ("LOCAL_KERNELS", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "KERNELS_CACHE"):
-            environment.pop(variable, None)
-        finished = process.run(
-            arguments,
-            directory=home,
-            environment=environment,
-            on_line=console.say if console.is_verbose() else None,
-        )
-        answer = _read_json(file)
-    reason = answer.get("error")
-    if reason is None and finished.returncode != 0:
-        reason = (finished.output.strip().splitlines() or [f"exit code {finished.returncode}"])[-1]
-    if reason is not None:
-        raise KernelFailed(f"{kernel.repo_id} version {kernel.version} does not load: {reason}")
+    arguments = ["--repo-id", str(kernel.repo_id), "--version", str(kernel.version)]
+    if demo is not None:
+        arguments += ["--demo", str(demo), "--output", str(output)]
+    answer = loading.load(arguments, {"HF_ENDPOINT": address})
+    if "error" in answer:
+        raise KernelFailed(f"{kernel.repo_id} version {kernel.version} does not load: {answer['error']}")
     made = f"{answer['variant']}, from an empty cache"
     return Outcome(", ".join(answer["names"]), made, answer["load_seconds"]), answer
 

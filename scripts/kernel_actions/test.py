@@ -27,6 +27,8 @@ from kernel_actions.errors import (
     Place,
     WrongSurroundings,
 )
+from kernel_actions.local_builder import sources
+from kernel_actions.manifest import Manifest
 
 if TYPE_CHECKING:
     from kernel_actions.cli import Options
@@ -38,6 +40,8 @@ MARKER = "kernels_ci"
 _LINE = re.compile(
     r'^(?:E +File "(?P<file>[^"\n]+)", line (?P<at>\d+)|(?P<path>[^\s:][^:\n]*):(?P<line>\d+): )', re.M
 )
+_RUNNER = Path(__file__).resolve().parent / "run_tests.py"
+_CAUSE = "The above exception was the direct cause of the following exception:"
 _LARGEST_JUNIT = 200_000_000
 _GPU_PROBE = """
 import torch
@@ -123,6 +127,7 @@ def run_tests(
     """
     kernel = manifest.load(kernel_dir)
     tests = kernel_dir / "tests"
+    _check_current(variant, kernel)
     if not any(tests.glob("**/test_*.py")) and not any(tests.glob("**/*_test.py")):
         raise KernelFailed(
             f"{tests} has no tests",
@@ -131,10 +136,12 @@ def run_tests(
     gpu = _gpu(variant, require_gpu)
     started = time.monotonic()
     with _staged(variant) as folder:
-        result = folder / "junit.xml"
+        result, witness = folder / "junit.xml", folder / "witness.json"
         arguments: list[str | Path] = [
-            sys.executable, "-IuB", "-m", "pytest", tests.resolve(), "-m", MARKER,
-            # The kernel's folder stays as it is: no bytecode (-B) and no cache of pytest's in it.
+            # Isolated from the user's own modules, unbuffered, without bytecode in the kernel's folder.
+            sys.executable, "-IuB", _RUNNER, folder / "build" / variant.name, witness,
+            tests.resolve(), "-m", MARKER,
+            # The kernel's folder stays as it is: no cache of pytest's in it.
             "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={result}",
         ]  # fmt: skip
         repo_id = kernel.repo_id or f"local/{kernel.name}"
@@ -147,8 +154,37 @@ def run_tests(
         report = _read(kernel_dir, variant, result, finished, gpu, time.monotonic() - started)
         if junit is not None:
             built.write_whole(junit, result.read_bytes())
+        if report.is_passed:
+            _check_loaded(witness, variant, kernel, repo_id)
     built.write_json(report_path(variant), report.as_json())
     return report
+
+
+def _check_current(variant: built.BuiltVariant, kernel: Manifest) -> None:
+    """Raise ``KernelFailed`` when the variant was built from other sources than those at hand."""
+    if variant.sources and variant.sources != sources.read(kernel, variant.backend).hash:
+        raise KernelFailed(
+            f"{variant.name} was built from other sources than those in {kernel.directory}",
+            where=Place(variant.path),
+            repair="build it again, then test it",
+        )
+
+
+def _check_loaded(witness: Path, variant: built.BuiltVariant, kernel: Manifest, repo_id: str) -> None:
+    """Raise ``KernelFailed`` when the tests passed without having loaded the variant."""
+    try:
+        seen = json.loads(witness.read_bytes())
+    except (OSError, ValueError):
+        seen = {}
+    if seen.get("is_loaded") is True:
+        return
+    others = seen.get("others")
+    instead = f" (they loaded {others[0]})" if others else ""
+    raise KernelFailed(
+        f"{variant.name}: the tests passed without loading the kernel{instead}",
+        where=Place(kernel.directory / "tests"),
+        repair=f'load it by get_kernel("{repo_id}", version={kernel.version}, trust_remote_code=True)',
+    )
 
 
 def report_path(variant: built.BuiltVariant) -> Path:
@@ -261,9 +297,10 @@ def _failure(case: ElementTree.Element, problem: ElementTree.Element, kernel_dir
     text = problem.text or ""
     reason = problem.get("message") or ""
     if reason in ("", "collection failure"):
-        # pytest marks the lines that say what went wrong.
-        said = [line.removeprefix("E").strip() for line in text.splitlines() if line.startswith("E ")]
-        reason = said[-1] if said else text
+        reason = _said(text) or text
+    if _CAUSE in text:
+        # The first exception is what went wrong; those that it caused say what was being done.
+        reason = f"{reason}: {_said(text.partition(_CAUSE)[0])}"
     path, line = case.get("file"), None
     for found in _LINE.finditer(text):
         named = kernel_dir / (found["path"] or found["file"])
@@ -273,6 +310,12 @@ def _failure(case: ElementTree.Element, problem: ElementTree.Element, kernel_dir
             line = int(found["line"] or found["at"])
     name = "::".join(part for part in (case.get("classname"), case.get("name")) if part)
     return Failure(test=name, reason=reason.strip().partition("\n")[0][:300], path=path, line=line)
+
+
+def _said(text: str) -> str:
+    """The last of the lines that pytest marks as what an exception said."""
+    said = [line.removeprefix("E").strip() for line in text.splitlines() if line.startswith("E ")]
+    return said[-1] if said else ""
 
 
 def _ending(finished: process.Finished) -> str:

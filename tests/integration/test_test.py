@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -45,6 +46,9 @@ def test_it():
     assert kernel.ANSWER == 42
 """
 MARKED = "import pytest\npytestmark = pytest.mark.kernels_ci\n"
+LOADED = MARKED + (
+    "from kernels import get_kernel\nkernel = get_kernel('test/tiny', version=1, trust_remote_code=True)\n"
+)
 
 
 @pytest.fixture
@@ -102,6 +106,10 @@ def test_passing(kernel: Path, tmp_path: Path) -> None:
         (MARKED + "import os\ndef test_a(): os._exit(0)\n", "the tests ended early: exit code 0"),
         (MARKED + "import sys\ndef test_a(): sys.exit(0)\n", "1 of 1 tests failed"),
         (MARKED + "raise KeyboardInterrupt\n", "the tests ended early"),
+        (
+            MARKED + "def test_a(): pass\n",
+            "the tests passed without loading the kernel (load it by get_kernel(",
+        ),
     ],
 )
 def test_whatever_is_not_tested_fails(kernel: Path, tests: str | None, message: str) -> None:
@@ -134,7 +142,7 @@ def test_a_variant_that_is_not_there(kernel: Path, arguments: list[str], message
 
 
 def test_tests_see_no_secret_and_give_no_commands(kernel: Path) -> None:
-    tests = MARKED + (
+    tests = LOADED + (
         "import os\n"
         "def test_a():\n"
         "    assert not [name for name in os.environ if 'TOKEN' in name]\n"
@@ -176,3 +184,27 @@ def test_an_interrupt_ends_the_tests_too(kernel: Path, tmp_path: Path, number: i
     assert errors.splitlines()[-1] == f"kernel-actions: interrupted by {signal.Signals(number).name}"
     with pytest.raises(ProcessLookupError):
         os.kill(int(mark.read_text()), 0)
+
+
+def test_the_marker_is_known_without_any_configuration(kernel: Path) -> None:
+    finished = _run(kernel, PASSING)
+    assert "PytestUnknownMarkWarning" not in finished.stderr
+
+
+def test_another_kernel_is_not_taken_for_the_variant(kernel: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "build" / "torch-cpu"
+    shutil.copytree(kernel / "build" / "torch-cpu", other)
+    tests = MARKED + (
+        "from pathlib import Path\nfrom kernels import get_local_kernel\n"
+        f"def test_a(): assert get_local_kernel(Path({str(other.parents[1])!r})).ANSWER == 42\n"
+    )
+    finished = _run(kernel, tests)
+    assert finished.returncode == 1
+    assert f"without loading the kernel (they loaded {other})" in finished.stderr
+
+
+def test_the_reason_is_what_went_wrong_first(kernel: Path) -> None:
+    (kernel / "build" / "torch-cpu" / "__init__.py").write_text("import missing_module\n")
+    finished = _run(kernel, PASSING)
+    assert finished.returncode == 1
+    assert "No module named 'missing_module'" in finished.stderr.splitlines()[-1]

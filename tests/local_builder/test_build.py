@@ -350,6 +350,26 @@ def test_pip_installs_the_project_and_sees_edits(changing: Path, tmp_path: Path)
     module = changing / "torch-ext" / "tiny_scale" / "__init__.py"
     module.write_text(module.read_text() + "\nNOTE = 'edited'\n")
     assert in_python(code, str(python)) == "edited"
+    # A build that fails leaves what is installed as it was; one that succeeds is seen.
+    source = changing / "csrc" / "scale.cpp"
+    text = source.read_text()
+    source.write_text(text + "int broken = nothing;\n")
+    assert run(changing).code == 1
+    assert in_python(code, str(python)) == "edited"
+    source.write_text(text + "int fine = 1;\n")
+    assert run(changing).code == 0
+    assert in_python(code, str(python)) == "edited"
+
+
+def test_what_compiles_and_does_not_load_is_not_built(changing: Path) -> None:
+    before = run(changing).report
+    source = changing / "csrc" / "scale.cpp"
+    source.write_text(source.read_text() + "void missing();\nvoid call() { missing(); }\n")
+    ended = run(changing)
+    assert ended.code == 1
+    assert "was built, but does not load: " in ended.err.splitlines()[-1]
+    assert "undefined symbol" in ended.err.splitlines()[-1]
+    assert load_and_run(changing / "build") and (changing / "build" / before["variant"]).is_dir()
 
 
 def test_a_kernel_of_python_alone_needs_no_compiler(tmp_path: Path) -> None:
@@ -387,7 +407,7 @@ def test_a_cuda_variant_compiles_without_a_gpu(tmp_path: Path) -> None:
     # The binding needs no header of Torch for CUDA, so that Torch for CPUs will do.
     major, _, _ = tools.nvcc.version.partition(".")
     tools = replace(tools, torch=replace(tools.torch, cuda=f"{major}.0"))
-    report = build.build(folder, tools=tools)
+    report = build.build(folder, tools=tools, is_loaded=False)  # There is no GPU, nor a Torch for one.
     assert f"-cu{major}0-" in report.variant
     metadata = json.loads((report.path / "metadata.json").read_text())
     assert metadata["backend"] == {"type": "cuda", "archs": ["8.0", "9.0a"]}

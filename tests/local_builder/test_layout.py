@@ -111,7 +111,7 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     values = {
         "variant": "torch-cpu", "builder": "local", "sandbox": False, "planned": None, "backend": "cpu",
         "id": "_x_cpu_1", "commit": None, "dirty": True, "torch": None, "compiler": None, "nvcc": None,
-        "seconds": 1.5, "bytes": 10, "files": 2, "fingerprint": "f",
+        "seconds": 1.5, "bytes": 10, "files": 2, "sources": "s", "fingerprint": "f",
     }  # fmt: skip
     report = build.BuildReport(**values, path=tmp_path)
     assert json.loads(json.dumps(report.as_json())) == values

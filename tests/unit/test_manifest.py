@@ -45,7 +45,7 @@ def test_all_fields_are_read(kernel_dir: Callable[..., Path]) -> None:
         (
             "license",
             "licence",
-            "build.toml:4:1: key 'general.licence' is not known (did you mean license?; 1 more",
+            "build.toml:4:1: key 'general.licence' is not known (did you mean license?; also ",
         ),
         ('repo-id = "kernels-test/edge"', 'repo-id = "edge"', "build.toml:9:1: repo-id 'edge' is not of the"),
         (
@@ -78,7 +78,7 @@ def test_each_error_says_what_and_where(
 
 def test_further_errors_are_counted(kernel_dir: Callable[..., Path]) -> None:
     text = CUDA.replace("version = 1", "version = -1").replace("license", "licence")
-    with pytest.raises(WrongInput, match=r"2 more to mend in this file"):
+    with pytest.raises(WrongInput, match=r"-1, .* \(also line 4: .*licence.*; also line 1: .*has no license"):
         manifest.load(kernel_dir(text))
 
 

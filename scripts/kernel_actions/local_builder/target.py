@@ -164,14 +164,27 @@ def _outside_bounds(manifest: Manifest, torch: Torch, backend: str) -> str | Non
     return None
 
 
+# What the builder provides for compiling; it grows with its versions.
+_DEPENDENCIES = (
+    "torch", "cutlass_2_10", "cutlass_3_5", "cutlass_3_6", "cutlass_3_8", "cutlass_3_9", "cutlass_4_0",
+    "cutlass_4_4", "cutlass_4_5", "metal-cpp", "sycl_tla",
+)  # fmt: skip
+
+
 def check_dependencies(manifest: Manifest, target: Target) -> None:
-    """Raise ``WrongSurroundings`` for a ``depends`` that only the builder provides."""
+    """Raise ``WrongSurroundings`` for a ``depends`` that only the builder provides, and
+    ``WrongInput`` for one that looks misspelt."""
     for component in manifest.components:
         if component.backend != target.backend:
             continue
         missing = [name for name in component.depends if name != "torch"]
         if missing:
             where: Place = manifest.place(f"kernel.{component.name}.depends")
+            close = difflib.get_close_matches(missing[0], _DEPENDENCIES, n=1)
+            if close and missing[0] not in _DEPENDENCIES:
+                raise WrongInput(
+                    f"{missing[0]!r} is not known", where=where, repair=f"did you mean {close[0]}?"
+                )
             raise WrongSurroundings(
                 f"the local builder has no {missing[0]}", where=where, repair="build it with Nix"
             )

@@ -35,13 +35,12 @@ class CMakeBuild(build_ext):
         torch = find_spec("torch")
         if torch is None:
             sys.exit("Torch is not installed: install it, then use pip with --no-build-isolation")
-        tree = PROJECT / "cmake"
-        # Another Ninja than the one that was there before would compile everything again.
-        is_set_up = (tree / "CMakeCache.txt").is_file()
+        # Not the tree of kernel-actions: pip's CMake and Ninja may be gone when that is built again.
+        tree = PROJECT / "cmake-pip"
         subprocess.run(
             [
                 program("cmake"), "-S", str(PROJECT), "-B", str(tree), "-G", "Ninja",
-                *([] if is_set_up else [f"-DCMAKE_MAKE_PROGRAM={program('ninja')}"]),
+                f"-DCMAKE_MAKE_PROGRAM={program('ninja')}",
                 f"-DTORCH_DIR={torch.submodule_search_locations[0]}",
                 f"-DPYTHON_INCLUDE_DIR={sysconfig.get_paths()['include']}",
                 '-DCMAKE_CXX_COMPILER=/usr/bin/c++',
