@@ -73,7 +73,8 @@ def run(options: Options) -> int:
                 server_header=False,
                 timeout_graceful_shutdown=_GRACE,
             ),
-            ready=f"Embedded Hub at http://127.0.0.1:{port} (data in {folder})",
+            ready=f"Embedded Hub at http://127.0.0.1:{port} (data in {folder})\n"
+            f"Use it by: export HF_ENDPOINT=http://127.0.0.1:{port} HF_HUB_DISABLE_XET=1",
         )
         if os.environ.get(LIFELINE) == "1":
             threading.Thread(target=_end_with_stdin, args=(server,), daemon=True).start()
@@ -84,7 +85,7 @@ def run(options: Options) -> int:
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it is ready: this line is how a parent learns the port."""
+    """A server that says when it is ready: the first line is how a parent learns the port."""
 
     def __init__(self, config: uvicorn.Config, ready: str) -> None:
         super().__init__(config)
