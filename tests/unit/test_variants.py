@@ -145,3 +145,15 @@ def test_rule_tvm_ffi(kernel_dir: Callable[..., Path]) -> None:
 def test_versions_compare_as_in_nix(left: str, right: str, expected: int) -> None:
     assert nix_version.compare(left, right) == expected
     assert nix_version.compare(right, left) == -expected
+
+
+def test_the_example_is_planned_as_the_builder_itself_answers() -> None:
+    # The answer of the builder's own Nix code at the locked revision, evaluated for this kernel.
+    answers = json.loads((Path(__file__).parent / "golden" / "builder-answer.json").read_text())
+    root = Path(__file__).parents[2]
+    plan = variants.plan(manifest.load(root), builder.locked(root))
+    for system, answer in answers.items():
+        found = [variant for variant in plan.variants if variant.system == system]
+        assert sorted(one.name for one in found) == sorted(answer["redistributable"])
+        assert sorted(one.name for one in found if one.bundled) == sorted(answer["bundle"])
+    assert sum(len(answer["bundle"]) for answer in answers.values()) == 18
