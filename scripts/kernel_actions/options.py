@@ -350,5 +350,6 @@ ENVIRONMENT = Command(
 )
 
 COMMANDS: dict[str, Command] = {
-    command.name: command for command in (MATRIX, BUILD, TEST, UPLOAD, PIPELINE, HUB_SERVER, ENVIRONMENT)
+    command.name: command
+    for command in (MATRIX, BUILD, TEST, COMPLIANCE, UPLOAD, PIPELINE, HUB_SERVER, ENVIRONMENT)
 }

@@ -1,0 +1,115 @@
+"""``compliance``: a kernel and its built variants against the rules that loaders rely on.
+
+The rules are in ``data/rules.toml``, and their functions in one module for each family:
+
+==========  ===================================  =====
+module      about                                rules
+==========  ===================================  =====
+manifest    build.toml                           KA1xx
+flake       flake.lock                           KA2xx
+source      C++ and Python sources               KA3xx
+layout      the files of a built variant         KA5xx
+metadata    its metadata.json                    KA6xx
+binary      its extensions                       KA7xx
+==========  ===================================  =====
+
+Those about sources need a bare Python alone; the others import the loader's parser and the ABI checker
+when they are first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_actions.compliance import flake, kernel, manifest, source
+from kernel_actions.compliance.engine import Finding, Report
+from kernel_actions.compliance.kernel import Kernel
+from kernel_actions.errors import EXIT_DONE, EXIT_KERNEL_FAILED, Place, WrongInput
+
+if TYPE_CHECKING:
+    from kernel_actions import built
+    from kernel_actions.cli import Options
+
+__all__ = ["Finding", "Report", "check", "check_folders", "run", "variant_folders"]
+
+_FRAMEWORKS = ("torch", "tvm-ffi")
+
+
+def run(options: Options) -> int:
+    """The command ``compliance``.
+
+    Raises ``WrongInput`` when there is nothing to check.
+    """
+    from kernel_actions.compliance import report
+
+    kernel_dir = options.kernel_dir
+    folders: list[Path] = []
+    if not options.source_only:
+        build_dir = kernel_dir / options.build_dir
+        folders = variant_folders(build_dir)
+        if not folders:
+            raise WrongInput(
+                f"{build_dir} has no built variant",
+                repair="build one first, or check the sources alone with --source-only",
+            )
+    found = check_folders(kernel_dir, folders)
+    report.show(found, options.format)
+    return EXIT_DONE if found.is_passed else EXIT_KERNEL_FAILED
+
+
+def check(
+    kernel_dir: Path, variants: Sequence[built.BuiltVariant] = (), *, source_only: bool = False
+) -> Report:
+    """Check the sources in ``kernel_dir``, and ``variants`` unless ``source_only``.
+
+    Whatever is wrong with them is a finding. Raises ``WrongInput`` when there is no build.toml, and
+    ``WrongSurroundings`` when there are variants and no parser of metadata.json or no ABI checker.
+    """
+    return check_folders(kernel_dir, [] if source_only else [variant.path for variant in variants])
+
+
+def check_folders(kernel_dir: Path, folders: Sequence[Path] = ()) -> Report:
+    """As ``check``, for folders that may be anything: half-made variants, and none at all."""
+    if not (kernel_dir / "build.toml").exists():
+        raise WrongInput(
+            "there is no such file",
+            where=Place(kernel_dir / "build.toml"),
+            repair="give the folder of a kernel in the kernel-builder format",
+        )
+    sources = kernel.read(kernel_dir)
+    findings = list(_check_sources(sources))
+    for folder in folders:
+        findings += _check_variant(folder, sources)
+    return Report.of(findings, [folder.name for folder in folders])
+
+
+def variant_folders(build_dir: Path) -> list[Path]:
+    """The folders in ``build_dir`` that are variants, or were to be: also those that are half-made or
+    have a wrong name."""
+    if not build_dir.is_dir():
+        return []
+    return [
+        folder
+        for folder in sorted(build_dir.iterdir())
+        if folder.is_dir()
+        and not folder.name.startswith(".")
+        and (folder.name.startswith(_FRAMEWORKS) or (folder / "metadata.json").exists())
+    ]
+
+
+def _check_sources(sources: Kernel) -> Iterator[Finding]:
+    for family in (manifest.RULES, flake.RULES, source.RULES):
+        yield from family.check(sources, sources.where)
+
+
+def _check_variant(folder: Path, sources: Kernel) -> Iterator[Finding]:
+    # Here, as a bare Python has no use for them.
+    from kernel_actions.compliance import binary, layout, metadata, variant
+
+    read = variant.read(folder, sources.manifest)
+    for family in (layout.RULES, metadata.RULES):
+        yield from family.check(read, read.where, folder.name)
+    for one in binary.binaries(read):
+        yield from binary.RULES.check(one, one.where, folder.name)

@@ -1,0 +1,186 @@
+"""The engine: rules from the data file, findings from rule functions, and the report on them.
+
+A rule is one small function, which yields a ``Problem`` for each thing that breaks it, and one entry of
+``data/rules.toml``, which holds all that is said about the rule. The function's name is the rule's slug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from kernel_actions import toml_file
+from kernel_actions.errors import KernelActionsError, Place, printable
+
+Severity = Literal["error", "warning"]
+Subject = TypeVar("Subject")
+Function = Callable[[Subject], Iterable["Problem"]]
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "rules.toml"
+# What is checked comes from a pull request: whatever there is of it, a report stays readable.
+MOST_FINDINGS = 20
+_LONGEST_MESSAGE = 500
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule: its number and its short name, and what is said to who breaks it."""
+
+    id: str
+    slug: str
+    title: str
+    severity: Severity
+    reason: str
+    repair: str
+    link: str
+
+
+@lru_cache(maxsize=1)
+def rules() -> Mapping[str, Rule]:
+    """All rules by their slugs, in the order of their numbers."""
+    values = toml_file.read(DATA).values
+    listed = (Rule(id=number, **values[number]) for number in sorted(values))
+    return {rule.slug: rule for rule in listed}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a rule's function found. An empty ``repair`` stands for the rule's own."""
+
+    message: str
+    where: Place
+    repair: str = ""
+
+    @classmethod
+    def of(cls, error: KernelActionsError, where: Place) -> Problem:
+        """The problem that ``error`` describes, at ``where`` if it does not say."""
+        return cls(error.what, error.where or where, error.repair)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A broken rule: ``message`` says how, ``where`` in which file. ``variant`` is the name of the built
+    variant that it is about, and empty for the sources."""
+
+    rule: Rule
+    message: str
+    where: Place
+    repair: str
+    variant: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding for programs."""
+        return {
+            "rule": self.rule.id,
+            "slug": self.rule.slug,
+            "severity": self.rule.severity,
+            "path": self.where.path.as_posix(),
+            "line": self.where.line,
+            "column": self.where.column,
+            "message": self.message,
+            "reason": self.rule.reason,
+            "repair": self.repair,
+            "link": self.rule.link,
+            "variant": self.variant or None,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """All findings, in the order of their places; ``variants`` are the names of those that were checked."""
+
+    findings: tuple[Finding, ...]
+    variants: tuple[str, ...]
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding], variants: Iterable[str]) -> Report:
+        """The report on ``findings``, which may come in any order."""
+        return cls(tuple(sorted(findings, key=_order)), tuple(variants))
+
+    @property
+    def errors(self) -> int:
+        """The number of findings that are errors."""
+        return sum(one.rule.severity == "error" for one in self.findings)
+
+    @property
+    def warnings(self) -> int:
+        """The number of findings that are warnings."""
+        return len(self.findings) - self.errors
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether there is no error."""
+        return self.errors == 0
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in one line."""
+        names = (("error", self.errors), ("warning", self.warnings))
+        counts = " and ".join(counted(count, name) for name, count in names if count) or "no findings"
+        checked = "the sources"
+        if self.variants:
+            checked += f" and {counted(len(self.variants), 'variant')}"
+        return f"{'compliant' if self.is_passed else 'not compliant'}: {counts} in {checked}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        return {
+            "verdict": "passed" if self.is_passed else "failed",
+            "errors": self.errors,
+            "warnings": self.warnings,
+            "variants": list(self.variants),
+            "findings": [one.as_json() for one in self.findings],
+        }
+
+
+def counted(count: int, name: str) -> str:
+    """A number and what it counts: ``1 error``, ``2 errors``."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def _order(finding: Finding) -> tuple[object, ...]:
+    where = finding.where
+    return (str(where.path), where.line or 0, where.column or 0, finding.rule.id, finding.message)
+
+
+class Family(Generic[Subject]):
+    """The rules of one kind, which are all about the same subject: a kernel's sources, a built variant."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Function[Subject]] = {}
+
+    def rule(self, function: Function[Subject]) -> Function[Subject]:
+        """Make ``function`` the rule that its name says, with dashes for underscores."""
+        self.functions[function.__name__.replace("_", "-")] = function
+        return function
+
+    def check(self, subject: Subject, where: Place, variant: str = "") -> Iterator[Finding]:
+        """The findings of all rules on ``subject``, which is at ``where``: some of each rule at most."""
+        for slug, function in self.functions.items():
+            rule = rules()[slug]
+            for count, problem in enumerate(_problems(function, subject, where)):
+                is_last = count == MOST_FINDINGS
+                if is_last:
+                    problem = Problem(f"there is more of this: only {MOST_FINDINGS} are listed", where)
+                message = printable(problem.message)
+                if len(message) > _LONGEST_MESSAGE:
+                    message = message[:_LONGEST_MESSAGE] + "…"
+                yield Finding(rule, message, problem.where, problem.repair or rule.repair, variant)
+                if is_last:
+                    break
+
+
+def _problems(function: Function[Subject], subject: Subject, where: Place) -> Iterator[Problem]:
+    """What the function finds; what keeps it from looking is a problem too."""
+    try:
+        yield from function(subject)
+    except KernelActionsError as error:
+        if error.exit_code > 128:  # Interrupted: not about the kernel.
+            raise
+        yield Problem.of(error, where)
+    except OSError as error:
+        path = Path(error.filename) if isinstance(error.filename, str) else where.path
+        yield Problem(f"cannot be checked: {error.strerror or error}", Place(path))

@@ -1,0 +1,210 @@
+"""A kernel's sources, read once for all rules about them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from kernel_actions import manifest
+from kernel_actions.compliance import files
+from kernel_actions.compliance.engine import Problem
+from kernel_actions.errors import Place, WrongInput
+from kernel_actions.manifest import Manifest
+
+# The folder of the Python package, by the kind of the binding.
+PACKAGE_ROOTS = {"torch": "torch-ext", "torch-noarch": "torch-ext", "tvm-ffi": "tvm-ffi-ext"}
+_CPP_SUFFIXES = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".mm"})
+_LARGEST_PYTHON = 1_000_000
+_LARGEST_CPP = 10_000_000
+_LARGEST_ALL = 50_000_000
+# Only files that mention one of these are looked into.
+_OF_INTEREST = re.compile(rb"TORCH_LIBRARY|REGISTER_EXTENSION")
+# Comments, strings and definitions of macros, each of which ends with the file at the latest: then no
+# text makes the search slow.
+_NOT_CODE = re.compile(
+    r"""
+      //[^\n]*
+    | /\*.*?(?:\*/|\Z)
+    | R"(?P<raw>[^()\\\s"]{0,16})\(.*?(?:\)(?P=raw)"|\Z)
+    | "(?:\\.|[^"\\\n])*"?
+    | '(?:\\.|[^'\\\n])'
+    | ^[ \t]*\#[ \t]*define\b(?:\\\r?\n|[^\n])*
+    """,
+    re.DOTALL | re.MULTILINE | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class PythonFile:
+    """A Python file of the kernel's package."""
+
+    path: Path
+    tree: ast.Module
+
+    @cached_property
+    def imported(self) -> Mapping[str, str]:
+        """Local names of what is imported from other packages, with their full names."""
+        names: dict[str, str] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for one in node.names:
+                    names[one.asname or one.name.partition(".")[0]] = (
+                        one.name if one.asname else one.name.partition(".")[0]
+                    )
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                for one in node.names:
+                    names[one.asname or one.name] = f"{node.module}.{one.name}"
+        return names
+
+    def full_name(self, node: ast.expr) -> str:
+        """The full dotted name that ``node`` means, such as ``torch.library.custom_op``; empty where
+        it is none of something imported."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in self.imported:
+            return ""
+        return ".".join([self.imported[node.id], *reversed(parts)])
+
+    def place(self, node: ast.expr | ast.stmt) -> Place:
+        """Where ``node`` stands."""
+        return Place(self.path, node.lineno, node.col_offset + 1)
+
+
+@dataclass(frozen=True)
+class CppFile:
+    """A C++ or CUDA source that build.toml lists. In ``code`` comments, strings and the definitions of
+    macros are blank, and everything else stands where it stood."""
+
+    path: Path
+    code: str
+
+    def place(self, offset: int) -> Place:
+        """The place of the character at ``offset``."""
+        start = self.code.rfind("\n", 0, offset) + 1
+        return Place(self.path, self.code.count("\n", 0, offset) + 1, offset - start + 1)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's sources. ``manifest`` is ``None`` where build.toml cannot be read, and then there are no
+    ``python`` and ``cpp`` either. ``problems`` are those of build.toml, ``unread`` those of the sources."""
+
+    directory: Path
+    manifest: Manifest | None
+    python: tuple[PythonFile, ...]
+    cpp: tuple[CppFile, ...]
+    problems: tuple[Problem, ...]
+    unread: tuple[Problem, ...]
+
+    @property
+    def where(self) -> Place:
+        """The place of what is about the kernel as a whole."""
+        return Place(self.directory / "build.toml")
+
+    @property
+    def init(self) -> PythonFile | None:
+        """The ``__init__.py`` of the package; ``None`` where it is missing or cannot be parsed."""
+        if self.manifest is None:
+            return None
+        path = package_dir(self.manifest) / "__init__.py"
+        return next((one for one in self.python if one.path == path), None)
+
+
+def package_dir(kernel: Manifest) -> Path:
+    """The folder of the kernel's Python package."""
+    return kernel.directory / PACKAGE_ROOTS[kernel.binding.framework] / kernel.python_name
+
+
+def sources(kernel: Manifest) -> list[tuple[str, str]]:
+    """The sources that build.toml lists, each with the key that lists it."""
+    listed = [(f"{kernel.binding.framework}.src", name) for name in kernel.binding.src]
+    for component in kernel.components:
+        listed += [(f"kernel.{component.name}.src", name) for name in component.src]
+    return listed
+
+
+def read(directory: Path) -> Kernel:
+    """Read the sources of the kernel in ``directory``."""
+    try:
+        files.check_kind(directory / "build.toml")
+        kernel = manifest.load(directory)
+    except WrongInput as error:
+        problem = Problem.of(error, Place(directory / "build.toml"))
+        return Kernel(directory, None, (), (), (problem,), ())
+    reader = _Reader()
+    python = reader.python(package_dir(kernel))
+    cpp = reader.cpp(kernel)
+    return Kernel(directory, kernel, python, cpp, (), tuple(reader.problems))
+
+
+class _Reader:
+    """Reads sources, until there is more of them than a kernel has."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self._left = _LARGEST_ALL
+
+    def python(self, folder: Path) -> tuple[PythonFile, ...]:
+        """The Python files below ``folder`` that can be parsed."""
+        if not folder.is_dir():
+            return ()  # A rule says so.
+        listing = files.walk(folder)
+        if listing.cut:
+            self.problems.append(Problem(listing.cut, Place(folder)))
+        parsed = []
+        for entry in listing.entries:
+            # kernel-builder may have left its _ops.py behind, which is made anew in each build.
+            if not entry.name.endswith(".py") or entry.is_folder or entry.name == "_ops.py":
+                continue
+            data = self._read(entry.path, _LARGEST_PYTHON)
+            if data is not None:
+                try:
+                    parsed.append(PythonFile(entry.path, files.parse_python(entry.path, data)))
+                except WrongInput as error:
+                    self.problems.append(Problem.of(error, Place(entry.path)))
+        return tuple(parsed)
+
+    def cpp(self, kernel: Manifest) -> tuple[CppFile, ...]:
+        """The C++ sources of the kernel that have to do with the registration of operators."""
+        found = []
+        for name in dict.fromkeys(name for _, name in sources(kernel)):
+            path = kernel.directory / name
+            # Those that are missing or lead elsewhere are the business of a rule.
+            if PurePosixPath(name).suffix in _CPP_SUFFIXES and path.exists() and is_inside(kernel, name):
+                data = self._read(path, _LARGEST_CPP)
+                if data is not None and _OF_INTEREST.search(data):
+                    text = data.decode(errors="replace")
+                    found.append(CppFile(path, _NOT_CODE.sub(_blank, text)))
+        return tuple(found)
+
+    def _read(self, path: Path, largest: int) -> bytes | None:
+        if self._left < 0:
+            return None
+        try:
+            data = files.read(path, largest)
+        except WrongInput as error:
+            self.problems.append(Problem.of(error, Place(path)))
+            return None
+        self._left -= len(data)
+        if self._left < 0:
+            self.problems.append(Problem(f"sources of more than {_LARGEST_ALL} bytes", Place(path)))
+            return None
+        return data
+
+
+def is_inside(kernel: Manifest, name: str) -> bool:
+    """Whether the path ``name`` stays in the kernel's folder, links followed."""
+    try:
+        return (kernel.directory / name).resolve().is_relative_to(kernel.directory.resolve())
+    except (OSError, RuntimeError, ValueError):  # A loop of links; a null character.
+        return False
+
+
+def _blank(found: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", found.group())

@@ -1,0 +1,107 @@
+"""Rules about the files of a built variant: KA5xx."""
+
+from __future__ import annotations
+
+import stat
+import unicodedata
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from kernel_actions.compliance import files
+from kernel_actions.compliance.engine import Family, Problem
+from kernel_actions.compliance.files import Entry
+from kernel_actions.compliance.variant import Variant
+from kernel_actions.errors import Place
+
+RULES: Family[Variant] = Family()
+
+_BYTECODE = (".pyc", ".pyo")
+
+
+@RULES.rule
+def layout_name(variant: Variant) -> Iterator[Problem]:
+    if variant.name is None:
+        yield Problem(f"{variant.path.name} is not the name of a variant", variant.where)
+
+
+@RULES.rule
+def layout_init(variant: Variant) -> Iterator[Problem]:
+    if not (variant.path / "__init__.py").is_file():
+        yield Problem("there is no __init__.py", variant.where)
+
+
+@RULES.rule
+def layout_compatibility(variant: Variant) -> Iterator[Problem]:
+    if variant.kernel is None:
+        return
+    name = variant.kernel.python_name
+    if not (variant.path / name / "__init__.py").is_file():
+        yield Problem(f"there is no {name}/__init__.py", variant.where)
+
+
+@RULES.rule
+def layout_bytecode(variant: Variant) -> Iterator[Problem]:
+    for entry in variant.listing.entries:
+        if not entry.is_folder and (
+            entry.name.endswith(_BYTECODE) or "__pycache__" in PurePosixPath(entry.name).parts
+        ):
+            yield Problem("is Python bytecode", Place(entry.path))
+
+
+@RULES.rule
+def layout_links(variant: Variant) -> Iterator[Problem]:
+    for entry in variant.listing.entries:
+        if entry.is_link and (reason := _broken(variant, entry)):
+            yield Problem(reason, Place(entry.path))
+
+
+@RULES.rule
+def layout_special(variant: Variant) -> Iterator[Problem]:
+    for entry in variant.listing.entries:
+        if not (entry.is_file or entry.is_folder or entry.is_link):
+            yield Problem("is neither a file nor a folder", Place(entry.path))
+
+
+@RULES.rule
+def layout_writable(variant: Variant) -> Iterator[Problem]:
+    for entry in variant.listing.entries:
+        if entry.mode & stat.S_IWOTH and (entry.is_file or entry.is_folder):
+            mode = stat.S_IMODE(entry.mode)
+            yield Problem(f"can be written to by everyone (mode {mode:o})", Place(entry.path))
+
+
+@RULES.rule
+def layout_case(variant: Variant) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for entry in variant.listing.entries:
+        folded = unicodedata.normalize("NFC", entry.name).casefold()
+        first = seen.setdefault(folded, entry.name)
+        # When folders collide, so does all that is in them; they are enough.
+        if first != entry.name and PurePosixPath(first).parent == PurePosixPath(entry.name).parent:
+            yield Problem(f"differs from {first} only in case", Place(entry.path))
+
+
+@RULES.rule
+def layout_characters(variant: Variant) -> Iterator[Problem]:
+    for entry in variant.listing.entries:
+        name = PurePosixPath(entry.name).name
+        if not name.isprintable() or "\\" in name:
+            yield Problem("has a name that not every system can have", Place(entry.path))
+
+
+@RULES.rule
+def layout_size(variant: Variant) -> Iterator[Problem]:
+    if variant.listing.cut:
+        yield Problem(f"{variant.listing.cut}: not all of them were checked", variant.where)
+    for entry in variant.listing.entries:
+        if entry.is_file and entry.size > files.LARGEST_FILE:
+            yield Problem(f"is larger than {files.LARGEST_FILE} bytes and was not read", Place(entry.path))
+
+
+def _broken(variant: Variant, entry: Entry) -> str:
+    """What is wrong with a symbolic link; empty for one that stays in the variant."""
+    try:
+        target = entry.path.resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: a loop, before Python 3.13.
+        return "is a link to nowhere"
+    return "" if target.is_relative_to(variant.path.resolve()) else "is a link out of the variant"

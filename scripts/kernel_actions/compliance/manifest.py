@@ -1,0 +1,79 @@
+"""Rules about build.toml: KA1xx."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kernel_actions.compliance.engine import Family, Problem
+from kernel_actions.compliance.kernel import Kernel, is_inside, package_dir, sources
+from kernel_actions.errors import Place
+from kernel_actions.manifest import Manifest
+
+RULES: Family[Kernel] = Family()
+
+# The form of an SPDX expression: identifiers, joined by operators.
+_LICENSE = re.compile(r"\(?[A-Za-z0-9.+-]+\)?( (AND|OR|WITH) \(?[A-Za-z0-9.+-]+\)?)*")
+
+
+@RULES.rule
+def manifest_readable(kernel: Kernel) -> Iterator[Problem]:
+    yield from kernel.problems
+
+
+@RULES.rule
+def manifest_license(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is None:
+        return
+    found = kernel.manifest.license
+    if found is None:
+        yield Problem("[general] has no license", kernel.manifest.place("general"))
+    elif not _LICENSE.fullmatch(found):
+        yield Problem(f"{found!r} is no license identifier", kernel.manifest.place("general.license"))
+
+
+@RULES.rule
+def manifest_repo_id(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is not None and kernel.manifest.repo_id is None:
+        yield Problem("[general.hub] has no repo-id", kernel.manifest.place("general.hub"))
+
+
+@RULES.rule
+def manifest_sources(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is None:
+        return
+    for key, name in sources(kernel.manifest):
+        path = kernel.manifest.directory / name
+        if not is_inside(kernel.manifest, name):
+            yield Problem(f"{name} is outside of the kernel's folder", _place(kernel.manifest, key, name))
+        elif not path.is_file():
+            what = "is not a regular file" if path.exists() else "does not exist"
+            yield Problem(f"{name} {what}", _place(kernel.manifest, key, name))
+
+
+@RULES.rule
+def manifest_package(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is None:
+        return
+    package = package_dir(kernel.manifest)
+    init = package / "__init__.py"
+    if not init.is_file():
+        name = init.relative_to(kernel.manifest.directory)
+        yield Problem(f"there is no {name.as_posix()}", kernel.manifest.place("general.name"))
+    if (package / kernel.manifest.python_name).exists():
+        yield Problem(
+            "the package holds a folder of its own name, where the builder puts one of its own",
+            Place(package / kernel.manifest.python_name),
+            repair="rename it",
+        )
+
+
+def _place(kernel: Manifest, key: str, name: str) -> Place:
+    """Where ``name`` stands in the list of ``key``, which may have many lines."""
+    where = kernel.place(key)
+    lines = kernel.file.path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        for quoted in (f'"{name}"', f"'{name}'"):
+            if number >= (where.line or 1) and quoted in line:
+                return Place(where.path, number, line.index(quoted) + 1)
+    return where

@@ -1,0 +1,195 @@
+"""Rules about the metadata.json of a built variant: KA6xx."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kernel_actions import git
+from kernel_actions.compliance import files
+from kernel_actions.compliance.engine import Family, Problem
+from kernel_actions.compliance.files import Entry
+from kernel_actions.compliance.variant import METADATA, Variant
+from kernel_actions.errors import Place
+
+RULES: Family[Variant] = Family()
+
+# Files that metadata.json does not list: itself, its signature, and what the loader does not fetch.
+_UNLISTED = (METADATA, f"{METADATA}.sigstore")
+_EXTENSIONS = (".so", ".dylib", ".dll", ".pyd")
+_LARGEST_OPS = 1_000_000
+# What tells a revision from all others: a commit's first digits, or random characters. A version is shorter.
+_REVISION = re.compile(r"[0-9a-z]{7,}")
+
+
+@RULES.rule
+def metadata_readable(variant: Variant) -> Iterator[Problem]:
+    yield from variant.unread
+
+
+@RULES.rule
+def metadata_name(variant: Variant) -> Iterator[Problem]:
+    if variant.metadata and variant.kernel and variant.metadata["name"] != variant.kernel.name:
+        name = variant.metadata["name"]
+        yield Problem(f"name is {name}, but build.toml says {variant.kernel.name}", variant.place("name"))
+
+
+@RULES.rule
+def metadata_version(variant: Variant) -> Iterator[Problem]:
+    if variant.metadata and variant.kernel and variant.metadata["version"] != variant.kernel.version:
+        version = variant.metadata["version"]
+        yield Problem(
+            f"version is {version}, but build.toml says {variant.kernel.version}", variant.place("version")
+        )
+
+
+@RULES.rule
+def metadata_backend(variant: Variant) -> Iterator[Problem]:
+    expected = variant.name.backend if variant.name else ""
+    if variant.metadata and expected and variant.backend != expected:
+        yield Problem(
+            f"backend is {variant.backend}, but the folder's name says {expected}", variant.place("backend")
+        )
+
+
+@RULES.rule
+def metadata_id(variant: Variant) -> Iterator[Problem]:
+    if not variant.metadata:
+        return
+    where = variant.place("id")
+    if not (variant.id.isascii() and variant.id.isidentifier()):
+        yield Problem(f"id {variant.id!r} is not an identifier", where)
+        return
+    prefix = f"_{variant.metadata['name'].replace('-', '_')}_{variant.backend}_"
+    if not variant.id.startswith(prefix):
+        yield Problem(f"id {variant.id} does not begin with {prefix}", where)
+    elif not _REVISION.search(variant.id.removeprefix(prefix)):
+        yield Problem(f"id {variant.id} does not say which revision it was built from", where)
+
+
+@RULES.rule
+def metadata_extension(variant: Variant) -> Iterator[Problem]:
+    if not variant.metadata or variant.name is None:
+        return
+    found = [
+        entry.name
+        for entry in variant.listing.entries
+        if "/" not in entry.name and entry.name.endswith(_EXTENSIONS)
+    ]
+    if not variant.name.is_compiled:
+        for name in found:
+            yield Problem("is an extension, and a noarch variant has none", Place(variant.path / name))
+    elif not any(name.partition(".")[0] == variant.id for name in found):
+        has = f"there is {', '.join(found)}" if found else "there is none"
+        yield Problem(f"no extension is named {variant.id}: {has}", variant.place("id"))
+
+
+@RULES.rule
+def metadata_namespace(variant: Variant) -> Iterator[Problem]:
+    path = variant.path / "_ops.py"
+    if not variant.id or not path.exists():
+        return
+    tree = files.parse_python(path, files.read(path, _LARGEST_OPS))
+    # Noarch variants of the builder put the name together when they are loaded, from its parts.
+    prefix = f"_{variant.metadata['name'].replace('-', '_')}_{variant.backend}_"
+    wanted = {variant.id, variant.id.removeprefix(prefix)}
+    if not any(_says(node, wanted) for node in ast.walk(tree)):
+        yield Problem(f"does not load the operators of {variant.id}", Place(path))
+
+
+@RULES.rule
+def metadata_digest(variant: Variant) -> Iterator[Problem]:
+    if not variant.metadata or variant.listing.cut:
+        return
+    digest = variant.metadata.get("digest")
+    if digest is None:
+        yield Problem("there is no digest", Place(variant.path / METADATA))
+        return
+    where = variant.place("digest")
+    present = {entry.name: entry for entry in variant.listing.entries if _is_listed(variant, entry)}
+    for name, expected in digest["files"].items():
+        if name not in present:
+            yield Problem(f"the digest lists {name}, which is not there", where)
+        elif present[name].size <= files.LARGEST_FILE:
+            found = _hash(present[name].path, digest["algorithm"])
+            if found != expected:
+                message = f"has the hash {found}, but the digest says {expected}"
+                yield Problem(message, Place(variant.path / name))
+    for name in sorted(present.keys() - digest["files"].keys()):
+        yield Problem("is not in the digest", Place(variant.path / name))
+
+
+@RULES.rule
+def metadata_provenance(variant: Variant) -> Iterator[Problem]:
+    if not variant.metadata:
+        return
+    where = variant.place("provenance")
+    kernel = _provenance(variant, "kernel")
+    if not _commit(kernel):
+        yield Problem("does not say which commit it was built from", where)
+    elif kernel.get("dirty"):
+        yield Problem("was built from sources that no commit holds", where)
+    if _provenance(variant, "kernel-builder").get("dirty"):
+        yield Problem("was built by a builder that no commit holds", where)
+
+
+@RULES.rule
+def metadata_commit(variant: Variant) -> Iterator[Problem]:
+    built = _commit(_provenance(variant, "kernel"))
+    state = git.state(variant.kernel.directory) if variant.kernel and built else None
+    if state is not None and built != state.commit:
+        yield Problem(
+            f"was built from commit {built[:12]}, and {state.commit[:12]} is checked out",
+            variant.place("provenance"),
+        )
+
+
+def _provenance(variant: Variant, of: str) -> dict[str, Any]:
+    """What metadata.json says about the state of the kernel or of the builder. Versions of the parser before
+    provenance let anything pass."""
+    provenance = variant.metadata.get("provenance")
+    found = provenance.get(of) if isinstance(provenance, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _commit(provenance: dict[str, Any]) -> str:
+    # For some weeks of 2026 it was called sha.
+    return str(provenance.get("commit") or provenance.get("sha") or "")
+
+
+def _says(node: ast.AST, wanted: set[str]) -> bool:
+    """Whether ``node`` is one of the names: an attribute, or the whole of a text."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in wanted
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        # The files of tvm-ffi name the library by its file.
+        return node.value.partition(".")[0] in wanted
+    return False
+
+
+def _is_listed(variant: Variant, entry: Entry) -> bool:
+    """Whether the builder puts the file into the digest. Rule: ``kernels-data/src/digest.rs``."""
+    if entry.name in _UNLISTED or entry.name.endswith(".pyc") or "__pycache__" in entry.name.split("/"):
+        return False
+    if not entry.is_link:
+        return entry.is_file
+    try:
+        target = entry.path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        return False
+    # Links out of the variant are not followed; there is a rule against them.
+    return target.is_file() and target.is_relative_to(variant.path.resolve())
+
+
+def _hash(path: Path, algorithm: str) -> str:
+    """The hash of a file as the digest has it. In pieces: the builder's own code reads it whole."""
+    hashed = hashlib.new(algorithm)
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            hashed.update(piece)
+    return base64.b64encode(hashed.digest()).decode()

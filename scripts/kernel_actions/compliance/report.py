@@ -1,0 +1,101 @@
+"""How a report is shown: a table, JSON, or what GitHub makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from kernel_actions import console, github
+from kernel_actions.compliance.engine import Finding, Report
+from kernel_actions.errors import printable
+
+# GitHub shows no more annotations of a level for one step.
+_MOST_ANNOTATIONS = 10
+# More than this is not read by anyone; the findings are all in the JSON.
+_MOST_ROWS = 200
+# The runner takes 1 MiB for all outputs of a job.
+_LARGEST_OUTPUT = 500_000
+_HEADER = ("rule", "severity", "where", "what")
+
+
+def show(report: Report, form: str) -> None:
+    """Print ``report`` in the ``form`` that ``--format`` names."""
+    _PRINTERS[form](report)
+
+
+def table(report: Report) -> str:
+    """The report for people: what was found where, what to do about it, and the verdict."""
+    parts = []
+    if report.findings:
+        parts.append(console.table(_HEADER, _rows(report)))
+        parts.append("\n".join(f"{rule}: {repair}" for rule, repair in _repairs(report)))
+    parts.append(report.verdict)
+    return "\n\n".join(parts)
+
+
+def _print_table(report: Report) -> None:
+    print(table(report))
+
+
+def _print_json(report: Report) -> None:
+    print(json.dumps(report.as_json(), indent=2))
+
+
+def _print_github(report: Report) -> None:
+    # Names of files and messages are whatever a pull request made them.
+    with github.untrusted_output():
+        print(table(report), flush=True)
+    for severity in ("error", "warning"):
+        shown = [one for one in report.findings if one.rule.severity == severity]
+        for one in shown[:_MOST_ANNOTATIONS]:
+            message = f"{one.message} ({one.repair})"
+            github.annotate(one.rule.severity, message, where=one.where, title=_title(one))
+    github.set_outputs({"findings": _compact(report), "errors": str(report.errors)})
+    github.add_summary(_markdown(report))
+
+
+_PRINTERS: dict[str, Callable[[Report], None]] = {
+    "json": _print_json,
+    "table": _print_table,
+    "github": _print_github,
+}
+
+
+def _rows(report: Report) -> list[tuple[str, str, str, str]]:
+    rows: list[tuple[str, str, str, str]] = []
+    for one in report.findings[:_MOST_ROWS]:
+        rows.append((one.rule.id, one.rule.severity, str(one.where), one.message))
+    left_out = len(report.findings) - len(rows)
+    return [*rows, ("…", "", "", f"{left_out} more")] if left_out else rows
+
+
+def _repairs(report: Report) -> list[tuple[str, str]]:
+    """What to do, once for each rule and way."""
+    found = dict.fromkeys((_title(one), one.repair) for one in report.findings[:_MOST_ROWS])
+    return [(title, printable(repair)) for title, repair in sorted(found)]
+
+
+def _title(finding: Finding) -> str:
+    return f"{finding.rule.id} {finding.rule.slug}"
+
+
+def _compact(report: Report) -> str:
+    """The findings as a JSON list, as many of them as an output can hold."""
+    texts: list[str] = []
+    left = _LARGEST_OUTPUT
+    for one in report.findings:
+        text = json.dumps(one.as_json(), separators=(",", ":"))
+        left -= len(text) + 1
+        if left < 0:
+            break
+        texts.append(text)
+    return f"[{','.join(texts)}]"
+
+
+def _markdown(report: Report) -> str:
+    mark = "✅" if report.is_passed else "❌"
+    text = f"### Compliance\n\n{mark} {console.markdown_text(report.verdict)}\n"
+    if report.findings:
+        text += "\n" + console.markdown_table(_HEADER, _rows(report))
+        text += "\n" + console.markdown_table(("rule", "what to do"), _repairs(report))
+    return text

@@ -1,0 +1,179 @@
+"""Rules about the C++ and Python sources: KA3xx."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from kernel_actions.compliance import files
+from kernel_actions.compliance.engine import Family, Problem
+from kernel_actions.compliance.kernel import Kernel, PythonFile
+from kernel_actions.errors import Place, WrongInput
+
+RULES: Family[Kernel] = Family()
+
+MARKER = "kernels_ci"
+_LARGEST_TEST = 1_000_000
+# Namespaces of Torch's own operators, which are the same in every process.
+_TORCH_NAMESPACES = frozenset(
+    {
+        "aten", "c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "debugprims",
+        "higher_order", "inductor", "mkl", "mkldnn", "onednn", "prim", "prims", "profiler", "quantized",
+        "quantized_decomposed", "rngprims", "sparse", "static_runtime", "symm_mem",
+    }
+)  # fmt: skip
+# What torch.ops has beside namespaces.
+_TORCH_OPS_METHODS = frozenset({"import_module", "load_library", "loaded_libraries"})
+# Functions of torch.library that take the name of an operator first.
+_TAKE_A_NAME = frozenset(
+    {
+        "custom_op", "define", "impl", "impl_abstract", "register_autocast", "register_autograd",
+        "register_fake", "register_kernel", "register_torch_dispatch", "register_vmap", "triton_op",
+    }
+)  # fmt: skip
+_NAME_KEYWORDS = frozenset({"name", "ns", "op", "qualname"})
+# Macros that take the namespace first. Those of Torch without EXPAND quote it as it stands, even where it is
+# TORCH_EXTENSION_NAME.
+_LIBRARY = re.compile(
+    r"\b(?P<macro>(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT|_IMPL)?(?P<expand>_EXPAND)?|REGISTER_EXTENSION)"
+    r"\s*\(\s*(?P<name>\w+)"
+)
+_NAME = "TORCH_EXTENSION_NAME"
+
+
+@RULES.rule
+def source_readable(kernel: Kernel) -> Iterator[Problem]:
+    yield from kernel.unread
+
+
+@RULES.rule
+def source_all(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.init is None:
+        return
+    for node in kernel.init.tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(one, ast.Name) and one.id == "__all__" for one in targets):
+            return
+    yield Problem("the package declares no __all__", Place(kernel.init.path, 1))
+
+
+@RULES.rule
+def source_library(kernel: Kernel) -> Iterator[Problem]:
+    message = "no source registers operators under the build's name"
+    yield from _missing(kernel, "TORCH_LIBRARY_EXPAND", message)
+
+
+@RULES.rule
+def source_extension(kernel: Kernel) -> Iterator[Problem]:
+    yield from _missing(kernel, "REGISTER_EXTENSION", "no source makes the library a Python module")
+
+
+@RULES.rule
+def source_literal_library(kernel: Kernel) -> Iterator[Problem]:
+    for file in kernel.cpp:
+        for found in _LIBRARY.finditer(file.code):
+            macro, name = found["macro"], found["name"]
+            if name == _NAME and (found["expand"] or macro == "REGISTER_EXTENSION"):
+                continue
+            if macro.endswith("_IMPL") and name in ("aten", "_"):
+                continue  # An implementation of Torch's own operators, or for all of them.
+            what = f"{macro}({name}, …)" if name != _NAME else f"{macro} does not expand {_NAME}"
+            yield Problem(what, file.place(found.start()))
+
+
+@RULES.rule
+def source_literal_ops(kernel: Kernel) -> Iterator[Problem]:
+    for file in kernel.python:
+        for node in ast.walk(file.tree):
+            namespace = ""
+            if isinstance(node, ast.Attribute) and file.full_name(node.value) == "torch.ops":
+                namespace = node.attr
+            elif isinstance(node, ast.Call) and _is_getattr_of_ops(file, node):
+                namespace = _literal(node.args[1])
+            known = _TORCH_NAMESPACES | _TORCH_OPS_METHODS
+            if namespace and namespace not in known and isinstance(node, ast.expr):
+                yield Problem(f"torch.ops.{namespace} names a namespace", file.place(node))
+
+
+@RULES.rule
+def source_literal_name(kernel: Kernel) -> Iterator[Problem]:
+    for file in kernel.python:
+        for node in ast.walk(file.tree):
+            if not isinstance(node, ast.Call):
+                continue
+            module, _, function = file.full_name(node.func).rpartition(".")
+            if module != "torch.library" or not (function in _TAKE_A_NAME or function == "Library"):
+                continue
+            named = [one.value for one in node.keywords if one.arg in _NAME_KEYWORDS]
+            name = _literal((node.args or named or [ast.Constant(None)])[0])
+            namespace, colons, _ = name.partition("::")
+            if (colons or function == "Library") and namespace and namespace not in _TORCH_NAMESPACES:
+                yield Problem(f'torch.library.{function}("{name}", …) names a namespace', file.place(node))
+
+
+@RULES.rule
+def source_relative_imports(kernel: Kernel) -> Iterator[Problem]:
+    package = kernel.manifest.python_name if kernel.manifest else ""
+    for file in kernel.python:
+        for node in ast.walk(file.tree):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            for name in names:
+                if name.partition(".")[0] == package and isinstance(node, ast.stmt):
+                    yield Problem(f"imports {name} by its absolute name", file.place(node))
+
+
+@RULES.rule
+def source_tests(kernel: Kernel) -> Iterator[Problem]:
+    folder = kernel.directory / "tests"
+    if folder.is_dir() and any(_has_marker(entry) for entry in files.walk(folder).entries):
+        return
+    yield Problem(f"no test is marked {MARKER}", Place(folder))
+
+
+def _missing(kernel: Kernel, macro: str, message: str) -> Iterator[Problem]:
+    """A problem, unless a source uses ``macro`` with the name of the extension."""
+    if kernel.manifest is None or kernel.manifest.binding.framework != "torch":
+        return
+    if not kernel.manifest.binding.src:
+        return  # Nothing is compiled.
+    for file in kernel.cpp:
+        for found in _LIBRARY.finditer(file.code):
+            if found["macro"].removeprefix("STABLE_") == macro and found["name"] == _NAME:
+                return
+    yield Problem(message, kernel.manifest.place("torch.src"))
+
+
+def _is_getattr_of_ops(file: PythonFile, node: ast.Call) -> bool:
+    return (
+        isinstance(node.func, ast.Name)
+        and node.func.id == "getattr"
+        and len(node.args) > 1
+        and file.full_name(node.args[0]) == "torch.ops"
+    )
+
+
+def _literal(node: ast.expr) -> str:
+    """The text that ``node`` is, or begins with if it is an f-string; else empty."""
+    if isinstance(node, ast.JoinedStr) and node.values:
+        node = node.values[0]
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _has_marker(entry: files.Entry) -> bool:
+    """Whether a file of tests uses the marker."""
+    if not entry.name.endswith(".py") or entry.is_folder:
+        return False
+    try:
+        data = files.read(entry.path, _LARGEST_TEST)
+        # Most files are decided by the first look, which is a hundred times faster than the second.
+        if MARKER.encode() not in data:
+            return False
+        tree = files.parse_python(entry.path, data)
+    except WrongInput:
+        return False
+    return any(isinstance(node, ast.Attribute) and node.attr == MARKER for node in ast.walk(tree))

@@ -1,0 +1,552 @@
+"""What breaks each rule, with the text that a user sees, and what looks alike and keeps it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.compliance.helpers import ID, MACHINE, NAME, edit, sign, write, write_variant
+from tests.integration.conftest import git
+
+Change = Callable[[Path, dict[str, Path]], object]
+INIT = "torch-ext/tiny_scale/__init__.py"
+BINDING = "torch-ext/binding.cpp"
+VARIANT = f"build/{NAME}"
+OTHER_MACHINE = "aarch64" if MACHINE == "x86_64" else "x86_64"
+UNKNOWN = "f" * 40
+# Rule → what is changed in the kernel that keeps all rules, and what is said: `file:line: message`.
+BREAKS: dict[str, list[tuple[Change, str]]] = {}
+# Rule → changes that it allows.
+KEEPS: dict[str, list[Change]] = {}
+
+
+def edited(file: str, old: str, new: str) -> Change:
+    """A change of a text in a file of the kernel."""
+    return lambda kernel, _: edit(kernel / file, old, new)
+
+
+def added(file: str, text: str) -> Change:
+    """A change by a new file."""
+    return lambda kernel, _: write(kernel / file, text)
+
+
+def appended(file: str, text: str) -> Change:
+    """A change by more text at the end of a file."""
+    return lambda kernel, _: (kernel / file).write_text((kernel / file).read_text() + text)
+
+
+def signed(**changes: object) -> Change:
+    """A change of the variant's metadata.json."""
+    return lambda kernel, _: sign(kernel / VARIANT, **changes)
+
+
+def then_signed(change: Change) -> Change:
+    """A change of the variant's files, which are then hashed anew."""
+    return lambda kernel, libraries: (change(kernel, libraries), sign(kernel / VARIANT))
+
+
+def built_with(library: str, name: str = NAME) -> Change:
+    """A change of the extension, and of the variant's name."""
+
+    def change(kernel: Path, libraries: dict[str, Path]) -> None:
+        shutil.rmtree(kernel / "build")
+        write_variant(kernel, libraries[library], name)
+
+    return change
+
+
+def built_from(data: bytes) -> Change:
+    """A change of the extension to some bytes."""
+    return then_signed(lambda kernel, _: (kernel / VARIANT / f"{ID}.abi3.so").write_bytes(data))
+
+
+def noarch(identity: str = "_tiny_scale_cpu_0123abc", ops: str = "") -> Change:
+    """The variant as one of Python alone, with the ``_ops.py`` that the builder makes."""
+
+    def change(kernel: Path, _: dict[str, Path]) -> None:
+        shutil.rmtree(kernel / "build")
+        folder = write_variant(kernel, None, "torch-cpu", id=identity)
+        write(
+            folder / "_ops.py", ops or 'unique_id = "0123abc"\nops = f"_tiny_scale_{backend}_{unique_id}"\n'
+        )
+        sign(folder)
+
+    return change
+
+
+def at_commit(mark: str = "") -> Change:
+    """The kernel in git, and a variant that was built from its commit, or from the commit ``mark``."""
+
+    def change(kernel: Path, _: dict[str, Path]) -> None:
+        write(kernel / ".gitignore", "/build/\n")
+        git(kernel, "init", "--quiet")
+        git(kernel, "add", "--all")
+        git(kernel, "commit", "--quiet", "--message=All")
+        commit = mark or git(kernel, "rev-parse", "HEAD").strip()
+        provenance = {"kernel-builder": {"version": "1"}, "kernel": {"commit": commit, "dirty": False}}
+        sign(kernel / VARIANT, provenance=provenance)
+
+    return change
+
+
+def provenance(**kernel: object) -> Change:
+    """A change of where the variant says it comes from."""
+    return signed(provenance={"kernel-builder": {"version": "1"}, **({"kernel": kernel} if kernel else {})})
+
+
+def linked(target: str) -> Change:
+    """A change by a symbolic link in the variant."""
+    return lambda kernel, _: os.symlink(target, kernel / VARIANT / "link.txt")
+
+
+def _mode(kernel: Path, mode: int) -> None:
+    (kernel / VARIANT / "_ops.py").chmod(mode)
+
+
+def _socket(kernel: Path) -> None:
+    # Paths of sockets are short: bind to a name, from its folder.
+    here = os.getcwd()
+    os.chdir(kernel / VARIANT)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind("s")
+    finally:
+        os.chdir(here)
+
+
+BREAKS |= {
+    "manifest-readable": [
+        (edited("build.toml", "license =", "licence ="), "build.toml:5: key 'general.licence' is not known"),
+        (
+            edited("build.toml", "edition = 5", "edition ="),
+            "build.toml:4: is not valid TOML: Invalid value: edition =",
+        ),
+    ],
+    "manifest-license": [
+        (
+            edited("build.toml", '"Apache-2.0"', '"Apache License"'),
+            "build.toml:5: 'Apache License' is no license identifier",
+        ),
+        (edited("build.toml", '"Apache-2.0"', '""'), "build.toml:5: '' is no license identifier"),
+    ],
+    "manifest-repo-id": [
+        (
+            edited("build.toml", 'repo-id = "acme/tiny-scale"', ""),
+            "build.toml:8: [general.hub] has no repo-id",
+        ),
+    ],
+    "manifest-sources": [
+        (
+            edited("build.toml", "csrc/scale.cpp", "csrc/gone.cpp"),
+            "build.toml:18: csrc/gone.cpp does not exist",
+        ),
+        (
+            edited("build.toml", "csrc/scale.cpp", "../x.cpp"),
+            "build.toml:18: ../x.cpp is outside of the kernel's folder",
+        ),
+        (edited("build.toml", "csrc/scale.cpp", "csrc"), "build.toml:18: csrc is not a regular file"),
+        (
+            lambda kernel, _: (
+                (kernel / "csrc/scale.cpp").unlink(),
+                (kernel / "csrc/scale.cpp").symlink_to("/dev/null"),
+            ),
+            "build.toml:18: csrc/scale.cpp is outside of the kernel's folder",
+        ),
+    ],
+    "manifest-package": [
+        (
+            lambda kernel, _: (kernel / INIT).unlink(),
+            "build.toml:2: there is no torch-ext/tiny_scale/__init__.py",
+        ),
+        (
+            added("torch-ext/tiny_scale/tiny_scale/x.py", ""),
+            "tiny_scale:: the package holds a folder of its own name, where the builder puts one of its own",
+        ),
+    ],
+    "flake-lock": [
+        (lambda kernel, _: (kernel / "flake.lock").unlink(), "flake.lock:: there is no flake.lock"),
+        (
+            added("flake.lock", "{"),
+            "flake.lock:1: is not JSON: Expecting property name enclosed in double quotes",
+        ),
+    ],
+    "flake-builder": [
+        (
+            edited("flake.lock", "8ac69fc542a4306eade0759ef7c45b4f2ae57df0", UNKNOWN),
+            f"flake.lock:: builder revision {UNKNOWN} is not in this version's data",
+        ),
+    ],
+    "source-readable": [
+        (added("torch-ext/tiny_scale/bad.py", "def f(:\n"), "bad.py:1: cannot be parsed: invalid syntax"),
+        (added("torch-ext/tiny_scale/nul.py", "a\0"), "nul.py:…"),
+    ],
+    "source-all": [
+        (edited(INIT, '__all__ = ["twice"]', ""), "__init__.py:1: the package declares no __all__"),
+    ],
+    "source-library": [
+        (
+            edited(BINDING, "TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops)", "void ops()"),
+            "build.toml:12: no source registers operators under the build's name",
+        ),
+    ],
+    "source-extension": [
+        (
+            edited(BINDING, "REGISTER_EXTENSION", "// "),
+            "build.toml:12: no source makes the library a Python module",
+        ),
+    ],
+    "source-literal-library": [
+        (appended(BINDING, "TORCH_LIBRARY(scale, m) {}\n"), "binding.cpp:8: TORCH_LIBRARY(scale, …)"),
+        (
+            appended(BINDING, "\nTORCH_LIBRARY_FRAGMENT (\n scale, m) {}\n"),
+            "binding.cpp:9: TORCH_LIBRARY_FRAGMENT(scale, …)",
+        ),
+        (
+            appended(BINDING, "TORCH_LIBRARY_IMPL(scale, CUDA, m) {}\n"),
+            "binding.cpp:8: TORCH_LIBRARY_IMPL(scale, …)",
+        ),
+        (
+            appended(BINDING, "TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}\n"),
+            "binding.cpp:8: TORCH_LIBRARY does not expand TORCH_EXTENSION_NAME",
+        ),
+        (
+            edited(BINDING, "TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME", "TORCH_LIBRARY_EXPAND(scale"),
+            "binding.cpp:3: TORCH_LIBRARY_EXPAND(scale, …)",
+        ),
+        (
+            appended(BINDING, "/* a */ STABLE_TORCH_LIBRARY(scale, m) {}\n"),
+            "binding.cpp:8: STABLE_TORCH_LIBRARY(scale, …)",
+        ),
+    ],
+    "source-literal-ops": [
+        (
+            edited(INIT, "ops.twice(x)", "torch.ops.scale.twice(x)"),
+            "__init__.py:9: torch.ops.scale names a namespace",
+        ),
+        (
+            added("torch-ext/tiny_scale/a.py", "from torch import ops as o\no.scale.twice(1)\n"),
+            "a.py:2: torch.ops.scale names a namespace",
+        ),
+        (
+            added("torch-ext/tiny_scale/a.py", "import torch as t\ngetattr(t.ops, 'scale')\n"),
+            "a.py:2: torch.ops.scale names a namespace",
+        ),
+    ],
+    "source-literal-name": [
+        (
+            edited(INIT, 'add_op_namespace_prefix("twice")', '"scale::twice"'),
+            '__init__.py:12: torch.library.register_fake("scale::twice", …) names a namespace',
+        ),
+        (
+            added(
+                "torch-ext/tiny_scale/a.py", "from torch.library import custom_op as c\nc(f'scale::{n}')\n"
+            ),
+            'a.py:2: torch.library.custom_op("scale::", …) names a namespace',
+        ),
+        (
+            added("torch-ext/tiny_scale/a.py", "import torch.library as lib\nlib.Library('scale', 'DEF')\n"),
+            'a.py:2: torch.library.Library("scale", …) names a namespace',
+        ),
+        (
+            added("torch-ext/tiny_scale/a.py", "import torch\ntorch.library.triton_op(name='scale::x')\n"),
+            'a.py:2: torch.library.triton_op("scale::x", …) names a namespace',
+        ),
+    ],
+    "source-relative-imports": [
+        (
+            added("torch-ext/tiny_scale/a.py", "from tiny_scale.b import c\n"),
+            "a.py:1: imports tiny_scale.b by its absolute name",
+        ),
+        (
+            added("torch-ext/tiny_scale/d/a.py", "def f():\n    import tiny_scale as t\n"),
+            "a.py:2: imports tiny_scale by its absolute name",
+        ),
+    ],
+    "source-tests": [
+        (lambda kernel, _: shutil.rmtree(kernel / "tests"), "tests:: no test is marked kernels_ci"),
+        (
+            edited("tests/test_scale.py", "@pytest.mark.kernels_ci", "# kernels_ci"),
+            "tests:: no test is marked kernels_ci",
+        ),
+    ],
+    "layout-name": [
+        (
+            built_with("good", "torch213-cu13-linux"),
+            "torch213-cu13-linux:: torch213-cu13-linux is not the name of a variant",
+        ),
+        (added("build/other/metadata.json", "{}"), "other:: other is not the name of a variant"),
+    ],
+    "layout-init": [
+        (lambda kernel, _: (kernel / VARIANT / "__init__.py").unlink(), f"{NAME}:: there is no __init__.py"),
+    ],
+    "layout-compatibility": [
+        (
+            lambda kernel, _: shutil.rmtree(kernel / VARIANT / "tiny_scale"),
+            f"{NAME}:: there is no tiny_scale/__init__.py",
+        ),
+    ],
+    "layout-bytecode": [
+        (added(f"{VARIANT}/__pycache__/a.cpython-311.pyc", ""), "a.cpython-311.pyc:: is Python bytecode"),
+        (added(f"{VARIANT}/a.pyc", ""), "a.pyc:: is Python bytecode"),
+    ],
+    "layout-links": [
+        (linked("/etc/hostname"), "link.txt:: is a link out of the variant"),
+        (linked("../../build.toml"), "link.txt:: is a link out of the variant"),
+        (linked("gone"), "link.txt:: is a link to nowhere"),
+        (linked("link.txt"), "link.txt:: is a link to nowhere"),
+    ],
+    "layout-special": [
+        (
+            lambda kernel, _: os.mkfifo(kernel / VARIANT / "pipe.so"),
+            "pipe.so:: is neither a file nor a folder",
+        ),
+        (lambda kernel, _: _socket(kernel), "s:: is neither a file nor a folder"),
+    ],
+    "layout-writable": [
+        (lambda kernel, _: _mode(kernel, 0o666), "_ops.py:: can be written to by everyone (mode 666)"),
+        (
+            lambda kernel, _: (kernel / VARIANT / "tiny_scale").chmod(0o777),
+            "tiny_scale:: can be written to by everyone (mode 777)",
+        ),
+    ],
+    "layout-case": [
+        (added(f"{VARIANT}/_OPS.py", ""), "_ops.py:: differs from _OPS.py only in case"),
+    ],
+    "layout-characters": [
+        (added(f"{VARIANT}/a\x1b[2Jb", ""), "a\x1b[2Jb:: has a name that not every system can have"),
+        (added(f"{VARIANT}/a\\b", ""), "a\\b:: has a name that not every system can have"),
+        (
+            lambda kernel, _: open(os.fsencode(kernel / VARIANT) + b"/\xff", "w").close(),
+            "\udcff:: has a name that not every system can have",
+        ),
+    ],
+    "layout-size": [
+        (
+            lambda kernel, _: os.truncate(kernel / VARIANT / f"{ID}.abi3.so", 2_000_000_001),
+            f"{ID}.abi3.so:: is larger than 2000000000 bytes and was not read",
+        ),
+    ],
+    "metadata-readable": [
+        (
+            lambda kernel, _: (kernel / VARIANT / "metadata.json").unlink(),
+            "metadata.json:: cannot be read: No such file or directory",
+        ),
+        (
+            signed(license=None),
+            "metadata.json:27: the loader cannot read it: missing field `license`",
+        ),
+    ],
+    "metadata-name": [
+        (signed(name="relu"), "metadata.json:11: name is relu, but build.toml says tiny-scale"),
+    ],
+    "metadata-version": [
+        (
+            edited("build.toml", "version = 3", "version = 4"),
+            "metadata.json:13: version is 3, but build.toml says 4",
+        ),
+    ],
+    "metadata-backend": [
+        (
+            signed(backend={"type": "cuda"}),
+            "metadata.json:16: backend is cuda, but the folder's name says cpu",
+        ),
+        (
+            built_with("good", "torch-rocm"),
+            "metadata.json:16: backend is cpu, but the folder's name says rocm",
+        ),
+    ],
+    "metadata-id": [
+        (signed(id="tiny-scale"), "metadata.json:12: id 'tiny-scale' is not an identifier"),
+        (
+            signed(id="_tiny_scale_0123abc"),
+            "metadata.json:12: id _tiny_scale_0123abc does not begin with _tiny_scale_cpu_",
+        ),
+        (
+            signed(id="_tiny_scale_cpu_v1"),
+            "metadata.json:12: id _tiny_scale_cpu_v1 does not say which revision it was built from",
+        ),
+    ],
+    "metadata-extension": [
+        (
+            lambda kernel, _: (kernel / VARIANT / f"{ID}.abi3.so").rename(kernel / VARIANT / "other.so"),
+            f"metadata.json:12: no extension is named {ID}: there is other.so",
+        ),
+        (
+            lambda kernel, _: (kernel / VARIANT / f"{ID}.abi3.so").unlink(),
+            f"metadata.json:12: no extension is named {ID}: there is none",
+        ),
+        (built_with("good", "torch-cpu"), f"{ID}.abi3.so:: is an extension, and a noarch variant has none"),
+    ],
+    "metadata-namespace": [
+        (
+            then_signed(edited(f"{VARIANT}/_ops.py", "0123abc", "9999999")),
+            f"_ops.py:: does not load the operators of {ID}",
+        ),
+        (
+            noarch(ops="unique_id = '9999999'\n"),
+            "_ops.py:: does not load the operators of _tiny_scale_cpu_0123abc",
+        ),
+        (then_signed(added(f"{VARIANT}/_ops.py", "(")), "_ops.py:1: cannot be parsed: '(' was never closed"),
+    ],
+    "metadata-digest": [
+        (added(f"{VARIANT}/extra.py", ""), "extra.py:: is not in the digest"),
+        (
+            lambda kernel, _: (kernel / VARIANT / "_ops.py").unlink(),
+            "metadata.json:2: the digest lists _ops.py, which is not there",
+        ),
+        (
+            added(f"{VARIANT}/tiny_scale/__init__.py", "x"),
+            "__init__.py:: has the hash LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=, but the digest says "
+            "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+        ),
+        (signed(digest=None), "metadata.json:: there is no digest"),
+    ],
+    "metadata-provenance": [
+        (provenance(), "metadata.json:19: does not say which commit it was built from"),
+        (
+            provenance(commit="0" * 40, dirty=True),
+            "metadata.json:19: was built from sources that no commit holds",
+        ),
+        (signed(provenance=None), "metadata.json:: does not say which commit it was built from"),
+        (
+            signed(
+                provenance={
+                    "kernel-builder": {"version": "1", "commit": "1" * 40, "dirty": True},
+                    "kernel": {"commit": "0" * 40, "dirty": False},
+                }
+            ),
+            "metadata.json:19: was built by a builder that no commit holds",
+        ),
+    ],
+    "metadata-commit": [
+        (at_commit("1" * 40), "metadata.json:19: was built from commit 111111111111, and …"),
+    ],
+    "binary-readable": [
+        (built_from(b""), f"{ID}.abi3.so:: is no library of Linux or macOS"),
+        (built_from(b"text\n" * 99), f"{ID}.abi3.so:: is no library of Linux or macOS"),
+        (
+            then_signed(lambda kernel, _: os.truncate(kernel / VARIANT / f"{ID}.abi3.so", 3000)),
+            f"{ID}.abi3.so:: cannot be read: Invalid ELF section header offset/size/alignment",
+        ),
+    ],
+    "binary-system": [
+        (
+            built_with("good", f"torch213-cxx11-cpu-{OTHER_MACHINE}-linux"),
+            f"{ID}.abi3.so:: is for {MACHINE}, not for {OTHER_MACHINE}",
+        ),
+        (built_with("macos15"), f"{ID}.abi3.so:: is of the format Mach-O, and linux loads ELF"),
+    ],
+    "binary-symbols": [
+        (
+            built_with("stripped"),
+            f"{ID}.abi3.so:: has no symbol table, so that its symbols cannot be checked",
+        ),
+    ],
+    "binary-python-abi": [
+        (built_with("not-stable"), f"{ID}.abi3.so:: uses PyUnicode_AsUTF8, which is not in the stable ABI"),
+        (built_with("python312"), f"{ID}.abi3.so:: uses PyObject_Vectorcall, which Python has since 3.12"),
+    ],
+    "binary-manylinux": [
+        (built_with("glibc"), f"{ID}.abi3.so:: uses pthread_create of GLIBC 2.34"),
+    ],
+    "binary-macos": [
+        (built_with("macos26", "torch213-cpu-aarch64-darwin"), f"{ID}.abi3.so:: needs macOS 26"),
+    ],
+}
+KEEPS |= {
+    "manifest-readable": [edited("build.toml", "version = 3", "version = 3 # three")],
+    "manifest-license": [edited("build.toml", '"Apache-2.0"', '"(MIT OR Apache-2.0)"')],
+    "manifest-repo-id": [edited("build.toml", "acme/", "acme-two/")],
+    "manifest-sources": [edited("build.toml", "csrc/scale.cpp", "csrc/../csrc/scale.cpp")],
+    "manifest-package": [added("torch-ext/tiny_scale/layers/__init__.py", "")],
+    "flake-lock": [
+        # A revision that is not known is no fault of the lock file.
+        edited("flake.lock", "8ac69fc542a4306eade0759ef7c45b4f2ae57df0", UNKNOWN),
+    ],
+    "flake-builder": [lambda kernel, _: (kernel / "flake.lock").unlink()],
+    "source-readable": [added("torch-ext/tiny_scale/notes.txt", "def f(:")],
+    "source-all": [
+        edited(INIT, "__all__ =", "__all__: list[str] ="),
+        edited(INIT, "__all__ =", "__all__ +="),
+    ],
+    "source-library": [
+        edited(BINDING, "TORCH_LIBRARY_EXPAND", "STABLE_TORCH_LIBRARY_EXPAND"),
+        edited("build.toml", '[torch]\nsrc = ["torch-ext/binding.cpp"]', "[torch-noarch]"),
+    ],
+    "source-extension": [edited(BINDING, "(TORCH_EXTENSION_NAME)", "( TORCH_EXTENSION_NAME )")],
+    "source-literal-library": [
+        appended(BINDING, '/* TORCH_LIBRARY(a, m) */ const char* s = "TORCH_LIBRARY(a, m) \\" ";\n'),
+        appended(BINDING, "#define OWN(NAME) \\\n  TORCH_LIBRARY(NAME, m)\n"),
+        appended(BINDING, 'const char* r = R"x(" TORCH_LIBRARY(a, m) )x";\nint big = 1\'000\'000;\n'),
+        appended(BINDING, "TORCH_LIBRARY_IMPL(aten, CPU, m) {}\n"),
+        appended(BINDING, "TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, m) {}\n"),
+    ],
+    "source-literal-ops": [
+        added(
+            "torch-ext/tiny_scale/a.py",
+            "import torch\ntorch.ops.aten.add(1, 2)\ntorch.ops.load_library('x')\n",
+        ),
+        added("torch-ext/tiny_scale/a.py", "from ._ops import ops\nops.scale(1)\n"),
+        added("torch-ext/tiny_scale/a.py", "class A:\n    pass\nA.ops.scale = 1\n"),
+        # The builder's own file, which it may have left behind.
+        added("torch-ext/tiny_scale/_ops.py", "import torch\nops = torch.ops._tiny_scale_cpu_0123abc\n"),
+    ],
+    "source-literal-name": [
+        added("torch-ext/tiny_scale/a.py", "import torch\ntorch.library.impl(lib, 'twice')\n"),
+        added("torch-ext/tiny_scale/a.py", "import torch\ntorch.library.impl('aten::add', 'cpu')\n"),
+        added("torch-ext/tiny_scale/a.py", "from x import custom_op\ncustom_op('scale::x')\n"),
+        added("torch-ext/tiny_scale/a.py", "import torch\ntorch.library.register_fake()\n"),
+    ],
+    "source-relative-imports": [
+        added(
+            "torch-ext/tiny_scale/a.py", "from .tiny_scale import b\nimport tiny_scale_two\nfrom . import c\n"
+        ),
+    ],
+    "source-tests": [
+        edited("tests/test_scale.py", "@pytest.mark.kernels_ci", "pytestmark = pytest.mark.kernels_ci\n"),
+        lambda kernel, _: (kernel / "tests/test_scale.py").rename(kernel / "tests/scale_test.py"),
+    ],
+    "layout-name": [noarch(), added("build/.local/x", ""), added("build/notes/x", "")],
+    "layout-init": [noarch()],
+    "layout-compatibility": [noarch()],
+    "layout-bytecode": [added(f"{VARIANT}/pyc.py", "")],
+    "layout-links": [linked("_ops.py"), linked("tiny_scale")],
+    "layout-special": [added(f"{VARIANT}/folder/file", "")],
+    "layout-writable": [lambda kernel, _: _mode(kernel, 0o775), linked("_ops.py")],
+    "layout-case": [added(f"{VARIANT}/folder/_OPS.py", "")],
+    "layout-characters": [added(f"{VARIANT}/größe und maß.json", "")],
+    "layout-size": [lambda kernel, _: os.truncate(kernel / VARIANT / f"{ID}.abi3.so", 3_000_000)],
+    "metadata-readable": [signed(upstream="https://example.org/x"), signed(unknown={"a": [1]})],
+    "metadata-name": [signed(name="tiny-scale")],
+    "metadata-version": [signed(version=3)],
+    "metadata-backend": [built_with("good", "torch-universal")],
+    "metadata-id": [
+        signed(id="_tiny_scale_cpu_0123abc_dirty"),
+        signed(id="_tiny_scale_cpu_local_0123abc"),
+        signed(id="_tiny_scale_cpu_2juixjwdznbhy"),
+    ],
+    "metadata-extension": [noarch()],
+    "metadata-namespace": [
+        noarch(),
+        then_signed(
+            added(f"{VARIANT}/_ops.py", f'import tvm_ffi\nops = tvm_ffi.load_module(HERE / "{ID}.so")\n')
+        ),
+    ],
+    "metadata-digest": [
+        added(f"{VARIANT}/metadata.json.sigstore", "{}"),
+        added(f"{VARIANT}/__pycache__/a.pyc", ""),
+        linked("/etc/hostname"),
+        then_signed(linked("_ops.py")),
+    ],
+    "metadata-provenance": [provenance(commit="0" * 40, dirty=False)],
+    "metadata-commit": [at_commit()],
+    "binary-readable": [built_with("macos15"), built_with("stripped")],
+    "binary-system": [built_with("macos15", "torch213-cpu-aarch64-darwin")],
+    "binary-symbols": [built_with("macos15")],
+    "binary-python-abi": [built_with("glibc")],
+    "binary-manylinux": [built_with("not-stable"), built_with("macos26")],
+    "binary-macos": [built_with("macos15", "torch213-cpu-aarch64-darwin")],
+}

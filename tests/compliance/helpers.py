@@ -1,0 +1,177 @@
+"""A kernel that keeps every rule, its built variant, and libraries that break some."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import platform
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from kernel_actions import compliance
+from kernel_actions.compliance import Report
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINE = platform.machine()
+NAME = f"torch213-cxx11-cpu-{MACHINE}-linux"
+ID = "_tiny_scale_cpu_0123abc"
+FILES = {
+    "build.toml": """\
+[general]
+name = "tiny-scale"
+version = 3
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu"]
+
+[general.hub]
+repo-id = "acme/tiny-scale"
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+
+[kernel.scale]
+backend = "cpu"
+depends = ["torch"]
+src = [
+  "csrc/scale.cpp",
+]
+""",
+    "torch-ext/binding.cpp": """\
+#include "registration.h"
+// TORCH_LIBRARY(comment, ops) registers nothing.
+TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
+  ops.def("twice(Tensor x) -> Tensor");
+}
+
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+""",
+    "csrc/scale.cpp": "void scale() {}\n",
+    "torch-ext/tiny_scale/__init__.py": """\
+import torch
+
+from ._ops import add_op_namespace_prefix, ops
+
+__all__ = ["twice"]
+
+
+def twice(x):
+    return ops.twice(x)
+
+
+@torch.library.register_fake(add_op_namespace_prefix("twice"))
+def _fake(x):
+    return torch.ops.aten.empty_like(x)
+""",
+    "tests/test_scale.py": "import pytest\n\n\n@pytest.mark.kernels_ci\ndef test_it():\n    pass\n",
+}
+# Declarations in place of headers: they compile in no time.
+LIBRARIES = {
+    "good": 'extern "C" void* PyInit_x() { return 0; }',
+    "glibc": 'extern "C" int pthread_create(...); extern "C" int f() { return pthread_create(0, 0, 0, 0); }',
+    "not-stable": 'extern "C" void* PyUnicode_AsUTF8(void*); void* f() { return PyUnicode_AsUTF8(0); }',
+    "python312": 'extern "C" void* PyObject_Vectorcall(...); void* f() { return PyObject_Vectorcall(0); }',
+}
+
+
+def compile_libraries(folder: Path) -> dict[str, Path]:
+    """Compile ``LIBRARIES``, and make the one for macOS and the one without symbols."""
+    made = {}
+    for name, source in LIBRARIES.items():
+        made[name] = folder / f"{name}.so"
+        subprocess.run(
+            ["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o", made[name]],
+            input=source,
+            text=True,
+            check=True,
+        )
+    made["stripped"] = folder / "stripped.so"
+    subprocess.run(["strip", "-o", made["stripped"], made["glibc"]], check=True)
+    for name, minos in (("macos15", 0x000F0000), ("macos26", 0x001A0000)):
+        made[name] = folder / f"{name}.so"
+        made[name].write_bytes(mach_o(minos))
+    return made
+
+
+def mach_o(minos: int) -> bytes:
+    """A library for macOS on arm64 that needs the version ``minos``."""
+    command = struct.pack("<6I", 0x32, 24, 1, minos, minos, 0)  # LC_BUILD_VERSION
+    return struct.pack("<8I", 0xFEEDFACF, 0x0100000C, 0, 6, 1, len(command), 0, 0) + command
+
+
+def write_kernel(folder: Path) -> Path:
+    """Write the kernel, locked to a builder that the suite knows."""
+    for name, text in FILES.items():
+        write(folder / name, text)
+    write(folder / "flake.lock", (ROOT / "flake.lock").read_text())
+    return folder
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file and the folders around it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Replace ``old``, which must be in the file."""
+    text = path.read_text()
+    assert old in text, f"{old!r} is not in {path}"
+    path.write_text(text.replace(old, new))
+
+
+def write_variant(kernel: Path, library: Path | None, name: str = NAME, **changes: Any) -> Path:
+    """Write a built variant of the kernel, as builders do; ``changes`` are to its metadata."""
+    folder = kernel / "build" / name
+    identity = str(changes.get("id", ID))
+    write(folder / "__init__.py", FILES["torch-ext/tiny_scale/__init__.py"])
+    write(folder / "tiny_scale" / "__init__.py", "")
+    write(folder / "_ops.py", f"import torch\n\nfrom . import {ID}\n\nops = torch.ops.{ID}\n")
+    if library is not None:
+        (folder / f"{identity}.abi3.so").write_bytes(library.read_bytes())
+    metadata = {
+        "name": "tiny-scale",
+        "id": ID,
+        "version": 3,
+        "license": "Apache-2.0",
+        "python-depends": [],
+        "backend": {"type": "cpu"},
+        "provenance": {
+            "kernel-builder": {"version": "0.17.2"},
+            "kernel": {"commit": "0" * 40, "dirty": False},
+        },
+    }
+    sign(folder, metadata | changes)
+    return folder
+
+
+def sign(folder: Path, metadata: dict[str, Any] | None = None, **changes: Any) -> None:
+    """Write metadata.json with the hashes of all files, changed as said; ``None`` takes a key away."""
+    path = folder / "metadata.json"
+    values = (json.loads(path.read_text()) if metadata is None else metadata) | changes
+    hashes = {
+        str(file.relative_to(folder)): base64.b64encode(hashlib.sha256(file.read_bytes()).digest()).decode()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file != path
+    }
+    values = {"digest": {"algorithm": "sha256", "files": hashes}} | values
+    if metadata is None and "digest" not in changes:
+        values["digest"] = {"algorithm": "sha256", "files": hashes}
+    path.write_text(json.dumps({key: value for key, value in values.items() if value is not None}, indent=2))
+
+
+def check(kernel: Path) -> Report:
+    """Check the kernel and all that is in its folder ``build``, half-made variants too."""
+    return compliance.check_folders(kernel, compliance.variant_folders(kernel / "build"))
+
+
+def said(report: Report, slug: str) -> list[str]:
+    """What the report says about one rule: ``path:line: message``."""
+    return [
+        f"{one.where.path.name}:{one.where.line or ''}: {one.message}"
+        for one in report.findings
+        if one.rule.slug == slug
+    ]

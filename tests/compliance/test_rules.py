@@ -1,0 +1,65 @@
+"""Each rule: what breaks it, with the text that a user sees, and what keeps it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kernel_actions.compliance import binary, engine, flake, layout, manifest, metadata, source
+
+from tests.compliance.cases import BREAKS, KEEPS, Change
+from tests.compliance.helpers import check, said
+
+FAMILIES = {1: manifest, 2: flake, 3: source, 5: layout, 6: metadata, 7: binary}
+
+
+def test_a_kernel_that_keeps_every_rule_has_no_findings(kernel: Path) -> None:
+    report = check(kernel)
+    assert [(one.rule.id, one.message) for one in report.findings] == []
+    assert report.is_passed
+    assert report.verdict == "compliant: no findings in the sources and 1 variant"
+
+
+@pytest.mark.parametrize(
+    ("slug", "change", "message"),
+    [(slug, change, message) for slug, cases in BREAKS.items() for change, message in cases],
+    ids=[f"{slug}-{number}" for slug, cases in BREAKS.items() for number in range(len(cases))],
+)
+def test_broken(slug: str, change: Change, message: str, kernel: Path, libraries: dict[str, Path]) -> None:
+    change(kernel, libraries)
+    report = check(kernel)
+    expected, cut, _ = message.partition("…") if message.endswith("…") else (message, "", "")
+    found = said(report, slug)
+    assert [one[: len(expected)] if cut else one for one in found] == [expected]
+    # Every finding says what to do, and where to read more.
+    finding = next(one for one in report.findings if one.rule.slug == slug)
+    assert finding.repair and finding.rule.link.startswith("https://")
+    assert report.is_passed == (report.errors == 0)
+    assert finding.rule.severity == "warning" or not report.is_passed
+
+
+@pytest.mark.parametrize(
+    ("slug", "change"),
+    [(slug, change) for slug, changes in KEEPS.items() for change in changes],
+    ids=[f"{slug}-{number}" for slug, changes in KEEPS.items() for number in range(len(changes))],
+)
+def test_kept(slug: str, change: Change, kernel: Path, libraries: dict[str, Path]) -> None:
+    change(kernel, libraries)
+    assert said(check(kernel), slug) == []
+
+
+def test_every_rule_has_an_entry_a_function_and_tests() -> None:
+    functions = {slug for family in FAMILIES.values() for slug in family.RULES.functions}
+    assert set(engine.rules()) == functions == set(BREAKS) == set(KEEPS)
+
+
+def test_numbers_and_names_say_the_family() -> None:
+    for slug, rule in engine.rules().items():
+        family = FAMILIES[int(rule.id[2])]
+        assert rule.id.startswith("KA") and len(rule.id) == 5
+        assert slug in family.RULES.functions
+        assert slug.startswith(family.__name__.rpartition(".")[2] + "-")
+        assert rule.severity in ("error", "warning")
+        for text in (rule.title, rule.reason, rule.repair):
+            assert text == text.strip()
+        assert rule.reason.endswith(".") and not rule.repair.endswith(".") and not rule.title.endswith(".")
