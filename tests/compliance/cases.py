@@ -199,14 +199,17 @@ BREAKS |= {
         ),
     ],
     "source-literal-library": [
-        (appended(BINDING, "TORCH_LIBRARY(scale, m) {}\n"), "binding.cpp:8: TORCH_LIBRARY(scale, …)"),
+        (
+            appended(BINDING, "TORCH_LIBRARY(scale, m) {}\n"),
+            "binding.cpp:8: TORCH_LIBRARY(scale, …) names a fixed namespace",
+        ),
         (
             appended(BINDING, "\nTORCH_LIBRARY_FRAGMENT (\n scale, m) {}\n"),
-            "binding.cpp:9: TORCH_LIBRARY_FRAGMENT(scale, …)",
+            "binding.cpp:9: TORCH_LIBRARY_FRAGMENT(scale, …) names a fixed namespace",
         ),
         (
             appended(BINDING, "TORCH_LIBRARY_IMPL(scale, CUDA, m) {}\n"),
-            "binding.cpp:8: TORCH_LIBRARY_IMPL(scale, …)",
+            "binding.cpp:8: TORCH_LIBRARY_IMPL(scale, …) names a fixed namespace",
         ),
         (
             appended(BINDING, "TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}\n"),
@@ -214,45 +217,45 @@ BREAKS |= {
         ),
         (
             edited(BINDING, "TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME", "TORCH_LIBRARY_EXPAND(scale"),
-            "binding.cpp:3: TORCH_LIBRARY_EXPAND(scale, …)",
+            "binding.cpp:3: TORCH_LIBRARY_EXPAND(scale, …) names a fixed namespace",
         ),
         (
             appended(BINDING, "/* a */ STABLE_TORCH_LIBRARY(scale, m) {}\n"),
-            "binding.cpp:8: STABLE_TORCH_LIBRARY(scale, …)",
+            "binding.cpp:8: STABLE_TORCH_LIBRARY(scale, …) names a fixed namespace",
         ),
     ],
     "source-literal-ops": [
         (
             edited(INIT, "ops.twice(x)", "torch.ops.scale.twice(x)"),
-            "__init__.py:9: torch.ops.scale names a namespace",
+            "__init__.py:9: torch.ops.scale is a fixed namespace",
         ),
         (
             added("torch-ext/tiny_scale/a.py", "from torch import ops as o\no.scale.twice(1)\n"),
-            "a.py:2: torch.ops.scale names a namespace",
+            "a.py:2: torch.ops.scale is a fixed namespace",
         ),
         (
             added("torch-ext/tiny_scale/a.py", "import torch as t\ngetattr(t.ops, 'scale')\n"),
-            "a.py:2: torch.ops.scale names a namespace",
+            "a.py:2: torch.ops.scale is a fixed namespace",
         ),
     ],
     "source-literal-name": [
         (
             edited(INIT, 'add_op_namespace_prefix("twice")', '"scale::twice"'),
-            '__init__.py:12: torch.library.register_fake("scale::twice", …) names a namespace',
+            '__init__.py:12: torch.library.register_fake("scale::twice", …) names a fixed namespace',
         ),
         (
             added(
                 "torch-ext/tiny_scale/a.py", "from torch.library import custom_op as c\nc(f'scale::{n}')\n"
             ),
-            'a.py:2: torch.library.custom_op("scale::", …) names a namespace',
+            'a.py:2: torch.library.custom_op("scale::", …) names a fixed namespace',
         ),
         (
             added("torch-ext/tiny_scale/a.py", "import torch.library as lib\nlib.Library('scale', 'DEF')\n"),
-            'a.py:2: torch.library.Library("scale", …) names a namespace',
+            'a.py:2: torch.library.Library("scale", …) names a fixed namespace',
         ),
         (
             added("torch-ext/tiny_scale/a.py", "import torch\ntorch.library.triton_op(name='scale::x')\n"),
-            'a.py:2: torch.library.triton_op("scale::x", …) names a namespace',
+            'a.py:2: torch.library.triton_op("scale::x", …) names a fixed namespace',
         ),
     ],
     "source-relative-imports": [
@@ -382,7 +385,7 @@ BREAKS |= {
     ],
     "metadata-namespace": [
         (
-            then_signed(edited(f"{VARIANT}/_ops.py", "0123abc", "9999999")),
+            then_signed(edited(f"{VARIANT}/_ops.py", f"ops.{ID}", "ops.other")),
             f"_ops.py:: does not load the operators of {ID}",
         ),
         (

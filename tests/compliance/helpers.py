@@ -120,7 +120,7 @@ def edit(path: Path, old: str, new: str) -> None:
     """Replace ``old``, which must be in the file."""
     text = path.read_text()
     assert old in text, f"{old!r} is not in {path}"
-    path.write_text(text.replace(old, new))
+    path.write_text(text.replace(old, new, 1))
 
 
 def write_variant(kernel: Path, library: Path | None, name: str = NAME, **changes: Any) -> Path:

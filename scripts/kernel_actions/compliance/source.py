@@ -78,7 +78,11 @@ def source_literal_library(kernel: Kernel) -> Iterator[Problem]:
                 continue
             if macro.endswith("_IMPL") and name in ("aten", "_"):
                 continue  # An implementation of Torch's own operators, or for all of them.
-            what = f"{macro}({name}, …)" if name != _NAME else f"{macro} does not expand {_NAME}"
+            what = (
+                f"{macro}({name}, …) names a fixed namespace"
+                if name != _NAME
+                else f"{macro} does not expand {_NAME}"
+            )
             yield Problem(what, file.place(found.start()))
 
 
@@ -93,7 +97,7 @@ def source_literal_ops(kernel: Kernel) -> Iterator[Problem]:
                 namespace = _literal(node.args[1])
             known = _TORCH_NAMESPACES | _TORCH_OPS_METHODS
             if namespace and namespace not in known and isinstance(node, ast.expr):
-                yield Problem(f"torch.ops.{namespace} names a namespace", file.place(node))
+                yield Problem(f"torch.ops.{namespace} is a fixed namespace", file.place(node))
 
 
 @RULES.rule
@@ -109,7 +113,9 @@ def source_literal_name(kernel: Kernel) -> Iterator[Problem]:
             name = _literal((node.args or named or [ast.Constant(None)])[0])
             namespace, colons, _ = name.partition("::")
             if (colons or function == "Library") and namespace and namespace not in _TORCH_NAMESPACES:
-                yield Problem(f'torch.library.{function}("{name}", …) names a namespace', file.place(node))
+                yield Problem(
+                    f'torch.library.{function}("{name}", …) names a fixed namespace', file.place(node)
+                )
 
 
 @RULES.rule

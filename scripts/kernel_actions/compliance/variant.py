@@ -90,11 +90,11 @@ class Variant:
 
     def place(self, key: str) -> Place:
         """Where ``key``, one of the topmost, stands in metadata.json."""
-        found = re.search(rf'^(\s*)"{re.escape(key)}"\s*:', self.text, re.MULTILINE)
+        found = re.search(rf'^([ \t]*)"{re.escape(key)}"\s*:', self.text, re.MULTILINE)
         if found is None:
             return Place(self.path / METADATA)
         line = self.text.count("\n", 0, found.end()) + 1
-        return Place(self.path / METADATA, line, len(found[1].rpartition("\n")[2]) + 1)
+        return Place(self.path / METADATA, line, len(found[1]) + 1)
 
 
 def read(path: Path, kernel: Manifest | None) -> Variant:
@@ -112,8 +112,10 @@ def read(path: Path, kernel: Manifest | None) -> Variant:
         raise
     except KernelActionsError as error:
         unread = (Problem.of(error, where),)
-    except (ValueError, RecursionError) as error:
-        what = str(error).removeprefix("Cannot parse metadata: ") or type(error).__name__
+    except RecursionError:
+        unread = (Problem("is nested too deeply", where),)
+    except ValueError as error:
+        what = str(error).removeprefix("Cannot parse metadata: ")
         if at := _AT.search(what):
             what, where = what[: at.start()], Place(where.path, int(at[1]), int(at[2]) or None)
         unread = (Problem(f"the loader cannot read it: {what}", where),)
