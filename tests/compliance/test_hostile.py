@@ -102,6 +102,21 @@ CASES: list[tuple[str, Change, str]] = [
     ("source-readable", added(f"{PACKAGE}/x.py", "-" * 90_000 + "1"), "x.py:…"),
     ("source-readable", added(f"{PACKAGE}/x.py", "# coding: none\n"), "x.py:…"),
     ("source-readable", _sparse("csrc/scale.cpp", 1 << 40), "scale.cpp:: is larger than 10000000 bytes"),
+    (
+        "source-readable",
+        lambda kernel, _: edit(kernel / "build.toml", "tiny-scale", "a" * 9000),
+        "build.toml:2: cannot be read: File name too long",
+    ),
+    (
+        "manifest-sources",
+        lambda kernel, _: edit(kernel / "build.toml", "csrc/scale.cpp", f"csrc/{'a' * 9000}.cpp"),
+        "build.toml:18: csrc/aaaa…",
+    ),
+    (
+        "manifest-sources",
+        lambda kernel, _: edit(kernel / "build.toml", "csrc/scale.cpp", "csrc/\\u0000.cpp"),
+        "build.toml:17: csrc/\\x00.cpp is outside of the kernel's folder",
+    ),
     ("source-tests", _replaced("tests/test_scale.py", None), "tests:: no test is marked kernels_ci"),
     ("source-tests", added("tests/test_scale.py", "kernels_ci ("), "tests:: no test is marked kernels_ci"),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -138,8 +139,13 @@ def read(directory: Path) -> Kernel:
         problem = Problem.of(error, Place(directory / "build.toml"))
         return Kernel(directory, None, (), (), (problem,), ())
     reader = _Reader()
-    python = reader.python(package_dir(kernel))
-    cpp = reader.cpp(kernel)
+    python: tuple[PythonFile, ...] = ()
+    cpp: tuple[CppFile, ...] = ()
+    try:
+        python = reader.python(package_dir(kernel))
+        cpp = reader.cpp(kernel)
+    except OSError as error:  # A name that no file can have.
+        reader.problems.append(Problem(f"cannot be read: {error.strerror}", kernel.place("general.name")))
     return Kernel(directory, kernel, python, cpp, (), tuple(reader.problems))
 
 
@@ -176,7 +182,11 @@ class _Reader:
         for name in dict.fromkeys(name for _, name in sources(kernel)):
             path = kernel.directory / name
             # Those that are missing or lead elsewhere are the business of a rule.
-            if PurePosixPath(name).suffix in _CPP_SUFFIXES and path.exists() and is_inside(kernel, name):
+            if (
+                PurePosixPath(name).suffix in _CPP_SUFFIXES
+                and is_inside(kernel, name)
+                and os.path.exists(path)
+            ):
                 data = self._read(path, _LARGEST_CPP)
                 if data is not None and _OF_INTEREST.search(data):
                     text = data.decode(errors="replace")

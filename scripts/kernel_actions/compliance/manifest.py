@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
@@ -46,8 +47,8 @@ def manifest_sources(kernel: Kernel) -> Iterator[Problem]:
         path = kernel.manifest.directory / name
         if not is_inside(kernel.manifest, name):
             yield Problem(f"{name} is outside of the kernel's folder", _place(kernel.manifest, key, name))
-        elif not path.is_file():
-            what = "is not a regular file" if path.exists() else "does not exist"
+        elif not os.path.isfile(path):  # Path.is_file raises for names that no file can have.
+            what = "is not a regular file" if os.path.exists(path) else "does not exist"
             yield Problem(f"{name} {what}", _place(kernel.manifest, key, name))
 
 
