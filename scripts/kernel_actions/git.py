@@ -1,20 +1,42 @@
-"""The only module that speaks to git: which commit a folder is at, and whether it was changed."""
+"""The only module that speaks to git: which commit a folder is at, whether it was changed, its
+history and its tags."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_actions import github, process
-from kernel_actions.errors import WrongSurroundings
+from kernel_actions.errors import WrongSurroundings, printable
 
 # Of git's variables only those that say where its configuration is. The others (GIT_DIR,
 # GIT_INDEX_FILE, …) belong to whoever started us, such as a hook, and name another repository.
 _KEPT_VARIABLES = frozenset(
     {"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES"}
 )
+# What `git push` needs besides to reach a remote: how to connect, and who the user is.
+_KEPT_FOR_PUSH = re.compile(
+    r"GIT_CONFIG_(COUNT|KEY_\d+|VALUE_\d+)|GIT_SSH(_COMMAND|_VARIANT)?|(GIT|SSH)_ASKPASS|SSH_AUTH_SOCK|"
+    r"SSH_AGENT_PID|(GH|GITHUB)_TOKEN|GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)"
+)
+_CREDENTIALS = re.compile(r"://[^/@\s]+@")
+# Who makes a tag where git does not know who the user is, as on most runners.
+_FALLBACK_IDENTITY = ("-c", "user.name=kernel-actions", "-c", "user.email=kernel-actions@localhost")
+# A remote that stops answering ends the command after a minute.
+_PATIENCE = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60")
+_COMMIT_LINE = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64}) ?([0-9a-f ]*)\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class LoggedCommit:
+    """A commit of the history: its id and its whole message."""
+
+    id: str
+    message: str
+    is_merge: bool
 
 
 @dataclass(frozen=True)
@@ -58,6 +80,111 @@ def tracked(directory: Path) -> frozenset[str]:
     """The files below ``directory`` that git tracks, relative to it."""
     listed = _ask(directory, "ls-files", "-z")
     return frozenset(name for name in (listed or "").split("\0") if name)
+
+
+def is_shallow(directory: Path) -> bool:
+    """Whether the clone's history is cut off: then what is older, and its tags, cannot be seen."""
+    return (_ask(directory, "rev-parse", "--is-shallow-repository") or "").strip() == "true"
+
+
+def tags(directory: Path, prefix: str, *, reachable_from: str = "") -> dict[str, str]:
+    """The tags that start with ``prefix``, and the commit of each; only those of commits that
+    ``reachable_from`` contains, if it is given. Annotated or not makes no difference; tags of
+    anything but commits are none."""
+    merged = [f"--merged={reachable_from}"] if reachable_from else []
+    pattern = "%(refname) %(objecttype) %(objectname) %(*objecttype) %(*objectname)"
+    listed = _ask(directory, "for-each-ref", *merged, f"--format={pattern}", "refs/tags")
+    found: dict[str, str] = {}
+    for line in (listed or "").splitlines():
+        name, *fields = line.removeprefix("refs/tags/").split(" ")
+        if not line.startswith("refs/tags/") or not name.startswith(prefix) or len(fields) != 4:
+            continue
+        kind, target, peeled_kind, peeled = fields
+        if kind == "commit" or peeled_kind == "commit":
+            found[name] = target if kind == "commit" else peeled
+    return found
+
+
+def contains(directory: Path, commit: str, ancestor: str) -> bool:
+    """Whether ``ancestor`` is ``commit`` or before it. One that is not here is not."""
+    return _ask(directory, "merge-base", "--is-ancestor", ancestor, commit) is not None
+
+
+def log(directory: Path, commit: str, *, since: str = "", folder: str = "") -> tuple[LoggedCommit, ...]:
+    """The commits that lead to ``commit`` but not to ``since``, the newest first; only those that
+    change something in ``folder`` (a path from the repository's root), if it is given."""
+    span = [f"{since}..{commit}"] if since else [commit]
+    paths = ["--", f":(top,literal){folder}"] if folder else ["--"]
+    listed = _ask(
+        directory,
+        "-c", "log.showSignature=false",
+        "log", "-z", "--no-color", "--encoding=UTF-8", "--format=%H %P%n%B", *span, *paths,
+    )  # fmt: skip
+    if listed is None:
+        raise WrongSurroundings(f"git has no history from {since or 'the start'} to {commit} in {directory}")
+    found: list[LoggedCommit] = []
+    for record in listed.split("\0"):
+        # Warnings of git may stand before the first one; a message stands behind its commit.
+        if line := _COMMIT_LINE.search(record):
+            is_merge = len(line.group(2).split()) > 1
+            found.append(LoggedCommit(line.group(1), record[line.end() :].strip(), is_merge))
+    return tuple(found)
+
+
+def add_tag(directory: Path, name: str, commit: str, message: str) -> None:
+    """Make the annotated tag ``name`` of ``commit``. Raises ``WrongSurroundings``."""
+    is_known = _do(directory, "var", "GIT_COMMITTER_IDENT").returncode == 0
+    identity = () if is_known else _FALLBACK_IDENTITY
+    finished = _do(
+        directory, *identity, "tag", "--annotate", "--cleanup=verbatim", f"--message={message}", name, commit
+    )
+    if finished.returncode != 0:
+        raise WrongSurroundings(f"cannot make the git tag {name}: {_said(finished)}")
+
+
+def has_remote(directory: Path, remote: str) -> bool:
+    """Whether the repository knows ``remote`` by name."""
+    return _ask(directory, "remote", "get-url", remote) is not None
+
+
+def remote_tag(directory: Path, remote: str, name: str) -> str | None:
+    """The commit of the tag ``name`` in ``remote``: empty when there is none, ``None`` when it
+    cannot be asked."""
+    ref = f"refs/tags/{name}"
+    finished = _do(directory, *_PATIENCE, "ls-remote", remote, ref, f"{ref}^{{}}")
+    if finished.returncode != 0:
+        return None
+    # The commit of an annotated tag is listed after the tag itself.
+    lines = re.findall(r"^([0-9a-f]{40,64})\trefs/tags/", finished.output, re.MULTILINE)
+    return lines[-1] if lines else ""
+
+
+def push_tag(directory: Path, remote: str, name: str) -> None:
+    """Push the tag ``name``. Raises ``WrongSurroundings``."""
+    ref = f"refs/tags/{name}"
+    finished = _do(directory, *_PATIENCE, "push", "--quiet", remote, f"{ref}:{ref}")
+    if finished.returncode != 0:
+        raise WrongSurroundings(
+            f"the git tag {name} was made, but cannot be pushed to {remote}: {_said(finished)}",
+            repair=f"give the job `contents: write`, then run again, or push it: git push {remote} {ref}",
+        )
+
+
+def _do(directory: Path, *arguments: str) -> process.Finished:
+    """Run a git command that writes, or speaks to a remote, as the user's own configuration says."""
+    command = ["git"]
+    if _is_own_workspace(directory):
+        command += ["-c", "safe.directory=*"]
+    kept = {name: value for name, value in os.environ.items() if _KEPT_FOR_PUSH.fullmatch(name)}
+    return process.run([*command, "-C", directory, *arguments], environment=_environment(os.environ) | kept)
+
+
+def _said(finished: process.Finished) -> str:
+    """What git says went wrong, without credentials in addresses."""
+    lines = [line for line in finished.output.splitlines() if line.strip() and not line.startswith("hint:")]
+    telling = [line for line in lines if line.startswith(("fatal:", "error:", " ! "))]
+    text = (telling or lines or [f"exit code {finished.returncode}"])[0]
+    return printable(_CREDENTIALS.sub("://***@", text))[:300]
 
 
 def _ask(directory: Path, *arguments: str) -> str | None:
