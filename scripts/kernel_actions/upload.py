@@ -104,8 +104,7 @@ def publish(
         dry_run=dry_run,
     )
     card = None
-    # The builder's card, which is filled in, before the source's.
-    source = next((path for path in (build_dir / _CARD, kernel_dir / _CARD) if path.is_file()), None)
+    source = find_card(kernel_dir, build_dir)
     if source is not None:
         card = client.upload(
             hub,
@@ -118,6 +117,11 @@ def publish(
             dry_run=dry_run,
         )
     return Published(repo_id, branch, uploaded, card)
+
+
+def find_card(kernel_dir: Path, build_dir: Path) -> Path | None:
+    """The kernel's card: the builder's, which is filled in, before the source's."""
+    return next((path for path in (build_dir / _CARD, kernel_dir / _CARD) if path.is_file()), None)
 
 
 def check_versions(variants: Sequence[BuiltVariant], kernel: Manifest) -> None:

@@ -1,7 +1,9 @@
 """The only module that speaks to the Hub, through huggingface_hub.
 
 What to upload is planned by a pure function (`plan`); `upload` carries a plan out in one guarded
-commit. Every error of the client becomes one line that says what is missing, without the token.
+commit. `commit` makes one of any changes, also of files that are on the Hub already, and the smaller
+functions read and name commits. Every error of the client becomes one line that says what is missing,
+without the token.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ import json
 import os
 import re
 import sys
+import tempfile
 import urllib.request
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,7 +27,7 @@ from kernel_actions import console, github
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings, printable
 
 if TYPE_CHECKING:
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+    from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi
 
 DEFAULT_ADDRESS = "https://huggingface.co"
 # Where to ask for the right to publish kernels, which a Hub account does not have from the start.
@@ -43,10 +46,15 @@ _BYTECODE = "__pycache__"
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file on the Hub: its git id, and its SHA-256 if it is kept as LFS."""
+    """A file on the Hub: its git id, its SHA-256 if it is kept as LFS, and its size in bytes."""
 
     oid: str
     sha256: str | None = None
+    size: int = 0
+
+    def is_same(self, remote: RemoteFile) -> bool:
+        """Whether ``remote`` holds the same bytes."""
+        return (self.oid, self.sha256) == (remote.oid, remote.sha256)
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,40 @@ class Plan:
     def is_empty(self) -> bool:
         """Whether nothing changes."""
         return not self.added and not self.deleted
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A file that the Hub has: ``path`` at the commit ``revision``."""
+
+    revision: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a commit changes, by path in the repository.
+
+    ``added`` are files to send, from this machine or by what they hold; ``copied`` are files that
+    the Hub has, of which those kept as LFS do not travel.
+    """
+
+    added: Mapping[str, LocalFile | bytes] = field(default_factory=dict)
+    copied: Mapping[str, Copy] = field(default_factory=dict)
+    deleted: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not self.added and not self.copied and not self.deleted
+
+
+@dataclass(frozen=True)
+class Refs:
+    """The branches and tags of a repository, and the commit of each."""
+
+    branches: Mapping[str, str]
+    tags: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -172,13 +214,14 @@ def local_files(folder: Path, path_in_repo: str) -> dict[str, LocalFile]:
     return found
 
 
-def connect(address: str = "", token: str = "") -> Hub:
+def connect(address: str = "", token: str = "", *, is_anonymous: bool = False) -> Hub:
     """The Hub at ``address``; empty: what HF_ENDPOINT says, else huggingface.co.
 
     ``token`` may be empty: then huggingface_hub looks for one. Neither is ever sent to a loopback
-    address. Raises ``WrongInput`` for an address that cannot be one, ``WrongSurroundings`` when
-    nothing answers on a loopback address, or when the job's identity cannot be exchanged for a
-    token.
+    address. With ``is_anonymous`` there is no token at all.
+
+    Raises ``WrongInput`` for an address that cannot be one, ``WrongSurroundings`` when nothing
+    answers on a loopback address, or when the job's identity cannot be exchanged for a token.
     """
     address = (address or os.environ.get("HF_ENDPOINT") or DEFAULT_ADDRESS).rstrip("/")
     try:
@@ -204,6 +247,8 @@ def connect(address: str = "", token: str = "") -> Hub:
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
+    if is_anonymous:
+        return Hub(address, is_embedded, HfApi(endpoint=address, token=False))
     token = token or _default_token()
     if not is_loopback:
         github.mask(token)
@@ -232,7 +277,7 @@ def upload(
     check_repo_id(repo_id)
     for _ in range(_ATTEMPTS):
         head, keeps_others = _prepare(hub, repo_id, branch, may_create=not create_pr, dry_run=dry_run)
-        remote = _remote_files(hub, repo_id, head) if head else {}
+        remote = remote_files(hub, repo_id, head) if head else {}
         planned = plan(remote, local, folders, keeps_others=keeps_others)
         size = sum(local[path].size for path in planned.added)
         if dry_run:
@@ -269,8 +314,8 @@ def _prepare(hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: 
     The branch is made when missing, and the repository. In a dry run, the head is where the
     branch would start; it is empty when there is no repository.
     """
-    heads = _heads(hub, repo_id)
-    if heads is None:
+    found = refs(hub, repo_id)
+    if found is None:
         if dry_run:
             return "", True
         if not may_create:
@@ -278,42 +323,159 @@ def _prepare(hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: 
                 f"{repo_id} does not exist on {hub.address}, or the token may not read it",
                 repair="a pull request needs an existing repository",
             )
-        with _explained(hub, f"create {repo_id}", is_creation=True):
-            hub.api.create_repo(repo_id, repo_type="kernel", exist_ok=True)
-        heads = _heads(hub, repo_id) or {}
+        create_repository(hub, repo_id)
+        found = refs(hub, repo_id)
+    heads = found.branches if found else {}
     if branch == MAIN:
         return heads.get(MAIN, ""), True
-    with _explained(hub, f"read {repo_id}"):
-        history = hub.api.list_repo_commits(repo_id, repo_type="kernel", revision=MAIN)
-    start = history[-1].commit_id
+    start = history(hub, repo_id, MAIN)[-1][0]
     if branch in heads:
         # One that is still at the start is as new as one that is made now: an upload that made
         # the branch and then failed is finished by running it again.
         return heads[branch], heads[branch] != start
     if not dry_run:
-        with _explained(hub, f"create the branch {branch} of {repo_id}"):
-            hub.api.create_branch(repo_id, branch=branch, revision=start, repo_type="kernel", exist_ok=True)
+        create_branch(hub, repo_id, branch, start)
     return start, False
 
 
-def _heads(hub: Hub, repo_id: str) -> dict[str, str] | None:
-    """The commit of every branch; ``None`` when there is no such repository (to this token)."""
+def create_repository(hub: Hub, repo_id: str) -> None:
+    """Make the repository; it may exist."""
+    with _explained(hub, f"create {repo_id}", is_creation=True):
+        hub.api.create_repo(repo_id, repo_type="kernel", exist_ok=True)
+
+
+def create_branch(hub: Hub, repo_id: str, branch: str, start: str) -> None:
+    """Make a branch at the commit ``start``; one that exists stays where it is."""
+    with _explained(hub, f"create the branch {branch} of {repo_id}"):
+        hub.api.create_branch(repo_id, branch=branch, revision=start, repo_type="kernel", exist_ok=True)
+
+
+def delete_branch(hub: Hub, repo_id: str, branch: str) -> None:
+    """Delete a branch; it may be gone."""
+    from huggingface_hub.errors import RevisionNotFoundError
+
+    with _explained(hub, f"delete the branch {branch} of {repo_id}"), suppress(RevisionNotFoundError):
+        hub.api.delete_branch(repo_id, branch=branch, repo_type="kernel")
+
+
+def create_tag(hub: Hub, repo_id: str, tag: str, target: str, message: str) -> None:
+    """Make a tag of the commit ``target``; one that exists stays where it is."""
+    with _explained(hub, f"create the tag {tag} of {repo_id}"):
+        hub.api.create_tag(
+            repo_id, tag=tag, revision=target, tag_message=message, repo_type="kernel", exist_ok=True
+        )
+
+
+def refs(hub: Hub, repo_id: str) -> Refs | None:
+    """All branches and tags; ``None`` when there is no such repository (to this token)."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     with _explained(hub, f"read {repo_id}"):
         try:
-            refs = hub.api.list_repo_refs(repo_id, repo_type="kernel")
+            found = hub.api.list_repo_refs(repo_id, repo_type="kernel")
         except RepositoryNotFoundError:
             return None
-    return {branch.name: branch.target_commit for branch in refs.branches}
+    return Refs(
+        branches={branch.name: branch.target_commit for branch in found.branches},
+        tags={tag.name: tag.target_commit for tag in found.tags},
+    )
 
 
-def _remote_files(hub: Hub, repo_id: str, revision: str) -> dict[str, RemoteFile]:
+def history(hub: Hub, repo_id: str, revision: str) -> list[tuple[str, str]]:
+    """The id and title of every commit that leads to ``revision``, the newest first."""
+    with _explained(hub, f"read {repo_id}"):
+        commits = hub.api.list_repo_commits(repo_id, repo_type="kernel", revision=revision)
+    return [(commit.commit_id, commit.title) for commit in commits]
+
+
+def resolve(hub: Hub, repo_id: str, revision: str) -> str:
+    """The commit of a branch, a tag or a commit's id. Raises ``WrongInput`` when there is none."""
+    with _explained(hub, f"find {revision} of {repo_id}"):
+        found: str | None = hub.api.repo_info(repo_id, revision=revision, repo_type="kernel").sha
+    if not found:
+        raise WrongInput(f"{repo_id} has no revision {revision!r} on {hub.address}")
+    return found
+
+
+def read_file(hub: Hub, repo_id: str, revision: str, path: str) -> bytes | None:
+    """What the file ``path`` holds at ``revision``; ``None`` when there is no such file."""
+    from huggingface_hub.errors import EntryNotFoundError
+
+    with _explained(hub, f"read {path} of {repo_id}"), tempfile.TemporaryDirectory() as folder:
+        try:
+            file = hub.api.hf_hub_download(
+                repo_id, path, revision=revision, repo_type="kernel", cache_dir=folder
+            )
+        except EntryNotFoundError:
+            return None
+        return Path(file).read_bytes()
+
+
+def download(hub: Hub, repo_id: str, revision: str, patterns: Sequence[str], folder: Path) -> None:
+    """Write the files at ``revision`` whose paths match one of ``patterns`` into ``folder``."""
+    with _explained(hub, f"download {repo_id}"):
+        hub.api.snapshot_download(
+            repo_id,
+            repo_type="kernel",
+            revision=revision,
+            allow_patterns=list(patterns),
+            local_dir=folder,
+            # The files' own cache is read by nobody else, and goes with the folder.
+            cache_dir=folder / ".cache",
+        )
+
+
+def commit(
+    hub: Hub,
+    repo_id: str,
+    branch: str,
+    changes: Changes,
+    *,
+    parent: str,
+    message: str,
+    description: str = "",
+) -> str | None:
+    """Commit ``changes`` to a branch that is at the commit ``parent``, and return the new commit;
+    ``None`` when the branch has moved on meanwhile, so that nothing was done."""
+    with _explained(hub, f"write to {repo_id}"), _moved() as moved, _spoken_warnings():
+        info = hub.api.create_commit(
+            repo_id,
+            _change_operations(changes),
+            commit_message=message,
+            commit_description=description,
+            repo_type="kernel",
+            revision=branch,
+            parent_commit=parent,
+        )
+    return None if moved else str(info.oid)
+
+
+def _change_operations(
+    changes: Changes,
+) -> list[CommitOperationAdd | CommitOperationCopy | CommitOperationDelete]:
+    from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete
+
+    return [
+        # Deleted first, so that a folder can take the place of a file.
+        *(CommitOperationDelete(path, is_folder=False) for path in changes.deleted),
+        *(
+            CommitOperationAdd(path, file.source if isinstance(file, LocalFile) else file)
+            for path, file in changes.added.items()
+        ),
+        *(
+            CommitOperationCopy(copy.path, path, src_revision=copy.revision)
+            for path, copy in changes.copied.items()
+        ),
+    ]
+
+
+def remote_files(hub: Hub, repo_id: str, revision: str) -> dict[str, RemoteFile]:
+    """All files at ``revision``, by path."""
     from huggingface_hub.hf_api import RepoFile
 
     with _explained(hub, f"read {repo_id}"):
         return {
-            entry.path: RemoteFile(entry.blob_id, entry.lfs.sha256 if entry.lfs else None)
+            entry.path: RemoteFile(entry.blob_id, entry.lfs.sha256 if entry.lfs else None, entry.size)
             for entry in hub.api.list_repo_tree(
                 repo_id, recursive=True, revision=revision, repo_type="kernel"
             )
