@@ -7,6 +7,7 @@ default. It exists because build.toml refuses keys that kernel-builder does not 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,8 @@ _SELF_HOSTED: Mapping[str, Labels] = {
     "aarch64-linux": ("self-hosted", "linux", "arm64"),
     "aarch64-darwin": ("self-hosted", "macos", "arm64"),
 }
+# What git takes in the name of a tag, cut down to what needs no quoting anywhere.
+_TAG_PREFIX = re.compile(r"(?!.*(//|\.\.|/\.|\./|\.lock/))([A-Za-z0-9_][A-Za-z0-9_./-]*)?", re.ASCII)
 _GPU_BACKENDS = ("cuda", "rocm", "xpu", "tpu")
 
 
@@ -40,10 +43,12 @@ class Settings:
     """What kernel-actions.toml says.
 
     ``build_runners`` and ``test_runners`` map ``<system>.<backend>`` or ``<system>`` to labels.
-    ``demo`` is a Python file that the pipeline calls with the loaded kernel.
+    ``demo`` is a Python file that the pipeline calls with the loaded kernel. ``tag_prefix`` is what
+    stands before ``vX.Y.Z`` in the names of the kernel's git tags.
     """
 
     demo: str | None = None
+    tag_prefix: str = ""
     build_runners: Mapping[str, Labels] = field(default_factory=dict)
     test_runners: Mapping[str, Labels] = field(default_factory=dict)
 
@@ -85,7 +90,7 @@ def _places(kernel_dir: Path) -> list[Path]:
 
 
 def _read(file: TomlFile) -> Settings:
-    known = {"pipeline": ("demo",), "runners": ("build", "test")}
+    known = {"pipeline": ("demo",), "release": ("tag-prefix",), "runners": ("build", "test")}
     for table, values in file.values.items():
         if table not in known:
             raise _unknown(file, table, table, tuple(known))
@@ -97,9 +102,17 @@ def _read(file: TomlFile) -> Settings:
     demo = file.values.get("pipeline", {}).get("demo")
     if demo is not None and not isinstance(demo, str):
         raise WrongInput("pipeline.demo is not a string", where=file.place("pipeline.demo"))
+    tag_prefix = file.values.get("release", {}).get("tag-prefix", "")
+    if not isinstance(tag_prefix, str) or not _TAG_PREFIX.fullmatch(tag_prefix) or len(tag_prefix) > 100:
+        raise WrongInput(
+            f"release.tag-prefix is {tag_prefix!r}, which cannot start the name of a tag",
+            where=file.place("release.tag-prefix"),
+            repair='as in tag-prefix = "relu/": letters, digits and dashes, with slashes between',
+        )
     runners = file.values.get("runners", {})
     return Settings(
         demo=demo,
+        tag_prefix=tag_prefix,
         build_runners=_labels(file, "runners.build", runners.get("build", {})),
         test_runners=_labels(file, "runners.test", runners.get("test", {})),
     )
