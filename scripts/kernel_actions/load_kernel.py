@@ -17,10 +17,19 @@ from types import ModuleType
 from typing import Any
 
 
-def load(arguments: argparse.Namespace) -> tuple[ModuleType, dict[str, Any]]:
-    """The kernel's module, and a description: its variant and its public names."""
+def load(arguments: argparse.Namespace) -> tuple[ModuleType | None, dict[str, Any]]:
+    """The kernel's module, and a description: its variant, its public names and its file.
+
+    Of a revision, ``expected`` is the variant that is the best for this machine; where there is
+    none, nothing is loaded.
+    """
     from kernels import get_kernel, get_local_kernel
 
+    answer: dict[str, Any] = {}
+    if arguments.revision is not None:
+        answer["expected"] = best_variant(arguments.repo_id, arguments.revision)
+        if not answer["expected"]:
+            return None, {**answer, "variant": "", "names": [], "file": ""}
     if arguments.folder is not None:
         kernel = get_local_kernel(arguments.folder)
     else:
@@ -35,7 +44,15 @@ def load(arguments: argparse.Namespace) -> tuple[ModuleType, dict[str, Any]]:
     if file is None:
         raise RuntimeError("the loaded kernel is not a file")
     names = list(getattr(kernel, "__all__", [])) or [one for one in dir(kernel) if not one.startswith("_")]
-    return kernel, {"variant": Path(file).parent.name, "names": names}
+    return kernel, {**answer, "variant": Path(file).parent.name, "names": names, "file": file}
+
+
+def best_variant(repo_id: str, revision: str) -> str:
+    """The variant of a revision that the loader prefers on this machine; empty when none is for it."""
+    from kernels import VariantAccepted, get_kernel_variants
+
+    decisions = get_kernel_variants(repo_id, revision=revision)
+    return next((one.variant.variant_str for one in decisions if isinstance(one, VariantAccepted)), "")
 
 
 def described(error: BaseException) -> str:
@@ -73,7 +90,7 @@ def main() -> None:
     else:
         loaded = time.monotonic()
         answer["load_seconds"] = loaded - started
-        if arguments.demo is not None:
+        if kernel is not None and arguments.demo is not None:
             try:
                 answer["made"] = demonstrate(kernel, arguments.demo, arguments.output)
             except Exception as error:
