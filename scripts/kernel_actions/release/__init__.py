@@ -1,0 +1,194 @@
+"""``release``: publish a version, as one act.
+
+``release`` does all of it. Its steps can be called one by one: ``prepare`` (the plan), ``lacks`` and
+``check_gate``, ``stage``, ``verify``, ``promote``, ``tag``. Each finishes what an earlier run of it
+began, and does nothing when it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_actions import console
+from kernel_actions.errors import EXIT_DONE
+from kernel_actions.release.gate import Lack
+from kernel_actions.release.plan import ReleasePlan
+from kernel_actions.release.preparation import Release, check_origin, prepare
+from kernel_actions.release.protocol import (
+    ATTEMPTS,
+    Moved,
+    Staged,
+    Tagged,
+    check_gate,
+    lacks,
+    promote,
+    stage,
+    staged,
+    tag,
+    verify,
+)
+from kernel_actions.release.verification import Verified
+
+if TYPE_CHECKING:
+    from kernel_actions.cli import Options
+
+__all__ = [
+    "Lack",
+    "Moved",
+    "Release",
+    "ReleasePlan",
+    "Released",
+    "Staged",
+    "Tagged",
+    "Verified",
+    "carry_out",
+    "check_gate",
+    "lacks",
+    "prepare",
+    "promote",
+    "release",
+    "run",
+    "stage",
+    "staged",
+    "tag",
+    "verify",
+]
+
+STAGES = ("stage", "promote")
+
+
+@dataclass(frozen=True)
+class Released:
+    """What became of a release. ``staged`` and ``commit`` (which was promoted) are commits on the Hub,
+    empty where this run did not get to them; ``size`` is what had to be sent for it, in bytes."""
+
+    plan: ReleasePlan
+    staged: str
+    commit: str
+    size: int = 0
+    verified: Verified | None = None
+    tagged: Tagged | None = None
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether all of it had been done before."""
+        return bool(self.plan.promoted) and (self.tagged is None or not self.tagged.done)
+
+
+def run(options: Options) -> int:
+    """The command ``release``.
+
+    Raises ``WrongInput``, ``KernelFailed`` (the gate refused, or what is staged is not as it should
+    be) and ``WrongSurroundings``.
+    """
+    from kernel_actions.release import show
+
+    is_both = options.stage == options.promote
+    stages = STAGES if is_both else ("stage",) if options.stage else ("promote",)
+    prepared = prepare(
+        options.kernel_dir,
+        Path(options.build_dir),
+        repo_id=options.repo_id,
+        address=options.hub,
+        token=options.token,
+        bump=options.bump,
+        partial=options.partial,
+        allow_local_build=options.allow_local_build,
+        from_staged="stage" not in stages,
+    )
+    with show.Shown(options.format, prepared.plan) as shown:
+        if not options.dry_run:
+            shown.released = carry_out(
+                prepared, stages=stages, git_tag=options.git_tag, on_missing=shown.missing
+            )
+    return EXIT_DONE
+
+
+def release(
+    kernel_dir: Path,
+    build_dir: Path = Path("build"),
+    *,
+    names: Collection[str] = (),
+    repo_id: str = "",
+    address: str = "",
+    token: str = "",
+    bump: str = "auto",
+    partial: bool = False,
+    allow_local_build: bool = False,
+    allow_shallow: bool = False,
+    git_tag: bool = True,
+    push: bool = True,
+    git_dir: Path | None = None,
+    stages: Collection[str] = STAGES,
+) -> Released:
+    """Plan a release and carry it out; see ``prepare`` and ``carry_out``."""
+    prepared = prepare(
+        kernel_dir,
+        build_dir,
+        names=names,
+        repo_id=repo_id,
+        address=address,
+        token=token,
+        bump=bump,
+        partial=partial,
+        allow_local_build=allow_local_build,
+        allow_shallow=allow_shallow,
+        git_dir=git_dir,
+        from_staged="stage" not in stages,
+    )
+    return carry_out(prepared, stages=stages, git_tag=git_tag, push=push)
+
+
+def carry_out(
+    prepared: Release,
+    *,
+    stages: Collection[str] = STAGES,
+    git_tag: bool = True,
+    push: bool = True,
+    on_missing: Callable[[tuple[Lack, ...]], None] = lambda missing: None,
+) -> Released:
+    """Carry out a release that was planned, or what is left to do of it.
+
+    ``stages`` are ``stage`` (with the gate before it) and ``promote`` (with the verification before it,
+    and the tags after). Without ``git_tag`` git is left alone; without ``push`` the git tag stays in
+    the repository. ``on_missing`` gets what the gate finds, before that is raised.
+
+    When the version's branch is changed by others meanwhile, the release is staged and verified anew.
+    """
+    made = prepared.plan
+    if made.promoted:
+        console.say(f"{made.version} is on {made.branch} of {made.repo_id} already")
+        if "promote" not in stages:
+            return Released(made, "", made.promoted)
+        tagged = tag(prepared, made.promoted, git_tag=git_tag, push=push)
+        return Released(made, "", made.promoted, tagged=tagged)
+    if "stage" in stages:
+        missing = lacks(prepared)
+        on_missing(missing)
+        check_gate(prepared, missing)
+    if git_tag and push:
+        # Told before anything is published; the tag itself comes last.
+        check_origin(prepared)
+    size = 0
+    for attempt in range(1, ATTEMPTS + 1):
+        if "stage" in stages:
+            console.say(f"Staging {made.version} on {made.staging} of {made.repo_id}")
+        one = stage(prepared) if "stage" in stages else staged(prepared)
+        size += one.size
+        if "promote" not in stages:
+            return Released(made, one.commit, "", size)
+        console.say(f"Verifying {one.commit[:12]}")
+        verified = verify(prepared, one)
+        try:
+            console.say(f"Promoting it to {made.branch}")
+            commit = promote(prepared, one, verified)
+            break
+        except Moved as error:
+            if "stage" not in stages or attempt == ATTEMPTS:
+                raise
+            console.say(f"{error.what}: staging it again")
+    tagged = tag(prepared, commit, git_tag=git_tag, push=push)
+    return Released(made, one.commit, commit, size, verified, tagged)

@@ -1,0 +1,164 @@
+"""The gate: what has to be there before a release is staged, and what is missing of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_actions import built, test
+from kernel_actions.built import BuiltVariant
+from kernel_actions.release.record import Tests
+
+if TYPE_CHECKING:
+    from kernel_actions.compliance import Report
+
+_LARGEST_REPORT = 50_000_000
+_BUILD = "build it at this commit, then run again"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A built variant, the git commit it says it was built from (empty: it does not say), and the
+    tests of these very files; where there are none that passed, ``untested`` says why."""
+
+    variant: BuiltVariant
+    commit: str
+    dirty: bool
+    tests: Tests | None
+    untested: str
+
+    @property
+    def name(self) -> str:
+        """The variant's name."""
+        return self.variant.name
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a release has to be: ``planned`` are the variants that the builder publishes, ``known``
+    all that it can make (``None``: not known).
+
+    ``takes_anything``: the Hub is an embedded one, for rehearsals, which takes uncommitted changes,
+    local builds and variants outside of the plan.
+    """
+
+    commit: str
+    planned: frozenset[str]
+    known: frozenset[str] | None
+    is_partial: bool
+    takes_anything: bool
+    takes_local_builds: bool
+    has_uncommitted_changes: bool
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Something that is missing: of which variant (empty: of none), what, and what to do about it."""
+
+    variant: str
+    what: str
+    repair: str
+
+    def __str__(self) -> str:
+        return f"{self.variant} {self.what}" if self.variant else self.what
+
+
+def candidates(variants: Iterable[BuiltVariant]) -> tuple[Candidate, ...]:
+    """The variants with what is beside them: where they were built from, and their tests."""
+    return tuple(_candidate(variant) for variant in variants)
+
+
+def _candidate(variant: BuiltVariant) -> Candidate:
+    metadata = _read(variant.path / "metadata.json")
+    provenance = metadata.get("provenance")
+    kernel = provenance.get("kernel") if isinstance(provenance, dict) else None
+    if not isinstance(kernel, dict):
+        # Old builders do not say it in metadata.json; this suite's report on the build does.
+        kernel = _read(built.build_report_path(variant.path))
+    commit = kernel.get("commit")
+    tests, untested = _tests(variant)
+    return Candidate(
+        variant=variant,
+        commit=commit if isinstance(commit, str) else "",
+        # What does not say that it is clean is not known to be.
+        dirty=kernel.get("dirty") is not False,
+        tests=tests,
+        untested=untested,
+    )
+
+
+def _tests(variant: BuiltVariant) -> tuple[Tests | None, str]:
+    """The tests of a variant, and why it does not count as tested (empty when it does)."""
+    path = test.report_path(variant)
+    if not path.is_file():
+        return None, "was not tested"
+    report = _read(path)
+    counts = [report.get(name) for name in ("passed", "failed", "skipped")]
+    passed, failed, skipped = (one if isinstance(one, int) else 0 for one in counts)
+    gpu = report.get("gpu")
+    if variant.digest is None or report.get("digest") != variant.digest:
+        return None, "was tested before it was built as it is now"
+    found = Tests(passed, failed, skipped, gpu if isinstance(gpu, str) else None)
+    if report.get("verdict") != "passed" or not found.is_passed:
+        return None, f"failed its tests ({failed} of {passed + failed})"
+    return found, ""
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON object; an empty one where there is none that can be read."""
+    try:
+        if path.stat().st_size > _LARGEST_REPORT:
+            return {}
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def lacks(
+    found: Sequence[Candidate], conditions: Conditions, report: Report, build_dir: Path
+) -> tuple[Lack, ...]:
+    """All that is missing; nothing when the release may go ahead."""
+    listed: list[Lack] = []
+    if conditions.has_uncommitted_changes and not conditions.takes_anything:
+        listed.append(Lack("", "the working tree has uncommitted changes", "commit them, then build again"))
+    if conditions.is_partial and not conditions.takes_anything:
+        listed.append(Lack("", "a partial release is for an embedded Hub alone", "leave out --partial"))
+    if not found:
+        listed.append(Lack("", f"{build_dir} has no built variant", "build one first, or give --build-dir"))
+    names = {one.name for one in found}
+    if not conditions.is_partial:
+        for name in sorted(conditions.planned - names):
+            listed.append(Lack(name, "was not built", f"build it into {build_dir}: --variant {name}"))
+    for one in found:
+        listed += _variant_lacks(one, conditions)
+    listed += _broken_rules(report, names)
+    return tuple(listed)
+
+
+def _variant_lacks(one: Candidate, conditions: Conditions) -> Iterator[Lack]:
+    variant = one.variant
+    if conditions.known is not None and one.name not in conditions.known and not conditions.takes_anything:
+        yield Lack(one.name, "is not among the variants of the locked builder", "remove it")
+    if not conditions.takes_anything and not conditions.takes_local_builds and variant.builder != "nix":
+        what = "was built by the local builder" if variant.builder == "local" else "has no build report"
+        yield Lack(one.name, what, "build it with Nix; --allow-local-build releases it as it is")
+    if variant.digest is None:
+        yield Lack(one.name, "does not list the hashes of its files", _BUILD)
+    if one.commit != conditions.commit and (one.commit or not conditions.takes_anything):
+        source = f"was built from commit {one.commit[:12]}" if one.commit else "does not say its commit"
+        yield Lack(one.name, f"{source}, not {conditions.commit[:12] or 'from what is here'}", _BUILD)
+    elif one.dirty and not conditions.takes_anything:
+        yield Lack(one.name, "was built with uncommitted changes", "commit them, then build it again")
+    if one.untested:
+        yield Lack(one.name, one.untested, f"test it: --variant {one.name}")
+
+
+def _broken_rules(report: Report, names: Collection[str]) -> Iterator[Lack]:
+    for finding in report.findings:
+        if finding.rule.severity == "error":
+            what = f"breaks {finding.rule.id}: {finding.message}"
+            yield Lack(finding.variant if finding.variant in names else "", what, finding.repair)

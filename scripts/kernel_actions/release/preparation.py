@@ -1,0 +1,271 @@
+"""The plan of a release, made from what git, the Hub and the build folder have. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernel_actions import builder as builders
+from kernel_actions import built, git, manifest, matrix, settings, upload
+from kernel_actions.built import BuiltVariant
+from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
+from kernel_actions.git import GitState
+from kernel_actions.hub import client
+from kernel_actions.hub.client import Hub, LocalFile, RemoteFile
+from kernel_actions.manifest import Manifest
+from kernel_actions.release import gate, on_hub, plan, version
+from kernel_actions.release.gate import Candidate, Conditions
+from kernel_actions.release.on_hub import OnHub
+from kernel_actions.release.plan import ReleasePlan, VariantChange
+from kernel_actions.release.version import Commit, Decision, Released
+
+ORIGIN = "origin"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release in the making: its plan, and all that the plan was made from.
+
+    ``repository`` is the git repository that gets the tag, ``None`` outside of git. ``local`` are the
+    variants' files by their path on the Hub.
+    """
+
+    plan: ReleasePlan
+    hub: Hub
+    kernel_dir: Path
+    build_dir: Path
+    repository: Path | None
+    candidates: tuple[Candidate, ...]
+    local: Mapping[str, LocalFile]
+    card: Path | None
+    builder: Mapping[str, str]
+    conditions: Conditions
+
+
+def prepare(
+    kernel_dir: Path,
+    build_dir: Path = Path("build"),
+    *,
+    names: Collection[str] = (),
+    repo_id: str = "",
+    address: str = "",
+    token: str = "",
+    bump: str = "auto",
+    partial: bool = False,
+    allow_local_build: bool = False,
+    allow_shallow: bool = False,
+    git_dir: Path | None = None,
+    from_staged: bool = False,
+) -> Release:
+    """Decide what the next release is, and plan it. Changes nothing.
+
+    ``build_dir`` is relative to ``kernel_dir``; ``names`` keeps only these of its variants. ``git_dir`` is
+    the repository whose tags count and that gets the tag, if that is not the kernel's own: a clone of it.
+    ``allow_shallow`` counts from what a shallow clone shows. ``from_staged`` plans what is on the staging
+    branch, without the variants at hand.
+
+    Raises ``WrongInput`` (before it asks the Hub, where that can be told), ``WrongSurroundings``, and
+    ``KernelFailed`` for half-made variants.
+    """
+    kernel = manifest.load(kernel_dir)
+    if kernel.version is None:
+        raise WrongInput("has no version", where=kernel.place("general"), repair="add version = 1")
+    repo_id = repo_id or kernel.repo_id or ""
+    if not repo_id:
+        raise WrongInput(
+            "no repository to release to",
+            where=kernel.place("general"),
+            repair="give --repo-id, or set general.hub.repo-id",
+        )
+    client.check_repo_id(repo_id)
+    state = git.state(kernel_dir)
+    repository = (git_dir or kernel_dir) if state else None
+    if repository and version.explicit(bump) is None and not allow_shallow and git.is_shallow(repository):
+        raise WrongSurroundings(
+            "this clone is shallow: the last release and what has changed since cannot be seen",
+            repair="check out with fetch-depth: 0, or run git fetch --unshallow --tags, or give the version: "
+            "--bump X.Y.Z",
+        )
+    prefix = settings.load(kernel_dir).tag_prefix
+    released = _released_in_git(repository, prefix, state)
+    # What git alone tells comes first: a wrong major version is not for a Hub to find.
+    _decide(kernel, released, state, repository, bump)
+
+    hub = client.connect(address, token)
+    if state is None and not hub.is_embedded:
+        raise WrongInput(f"{kernel_dir} is not in a git repository with a commit", repair="commit it first")
+    variants = () if from_staged else built.find(kernel_dir / build_dir, names)
+    upload.check_versions(variants, kernel)
+    local: dict[str, LocalFile] = {}
+    for variant in variants:
+        local.update(client.local_files(variant.path, variant.path_in_repo))
+    there = on_hub.read(hub, repo_id, f"v{kernel.version}")
+    released += _released_on_hub(there, released, repository, state)
+    extra = _uncommitted(there, variants, state) if hub.is_embedded else ()
+    decision, commits = _decide(kernel, released, state, repository, bump, extra)
+
+    candidates = gate.candidates(variants)
+    planned, known, builder = _planned(kernel_dir, is_needed=not (partial and hub.is_embedded))
+    made = ReleasePlan(
+        kernel=kernel.name,
+        repo_id=repo_id,
+        address=hub.address,
+        decision=decision,
+        prefix=prefix,
+        commits=commits,
+        variants=(),
+        promoted="",
+        dirty=any(one.dirty for one in candidates) or (state is not None and state.dirty),
+    )
+    made = replace(made, promoted=on_hub.promoted(hub, made, there))
+    release = Release(
+        plan=made,
+        hub=hub,
+        kernel_dir=kernel_dir,
+        build_dir=kernel_dir / build_dir,
+        repository=repository,
+        candidates=candidates,
+        local=local,
+        card=upload.find_card(kernel_dir, kernel_dir / build_dir),
+        builder=builder,
+        conditions=Conditions(
+            commit=made.commit,
+            planned=planned,
+            known=known,
+            is_partial=partial,
+            takes_anything=hub.is_embedded,
+            takes_local_builds=allow_local_build,
+            has_uncommitted_changes=state is not None and state.dirty,
+        ),
+    )
+    check_git_tag(release)
+    rows = _rows(release, there, from_staged)
+    return replace(release, plan=replace(made, variants=rows))
+
+
+def _released_in_git(repository: Path | None, prefix: str, state: GitState | None) -> tuple[Released, ...]:
+    if repository is None or state is None:
+        return ()
+    reachable = git.tags(repository, f"{prefix}v", reachable_from=state.commit)
+    found = {name: version.of_tag(name, prefix) for name in reachable}
+    return tuple(
+        Released(one, reachable[name], name) for name, one in sorted(found.items()) if one is not None
+    )
+
+
+def _released_on_hub(
+    there: OnHub, released: Collection[Released], repository: Path | None, state: GitState | None
+) -> tuple[Released, ...]:
+    """The release that the Hub's branch holds, if git has no tag of it: it was ended before its git
+    tag was made, or was made without one."""
+    found = there.record
+    if found is None or any(one.version == found.release for one in released):
+        return ()
+    is_ancestor = found.commit == (state.commit if state else "") or (
+        state is not None
+        and repository is not None
+        and bool(found.commit)
+        and git.contains(repository, state.commit, found.commit)
+    )
+    return (Released(found.release, found.commit, is_ancestor=is_ancestor),)
+
+
+def _uncommitted(
+    there: OnHub, variants: Collection[BuiltVariant], state: GitState | None
+) -> tuple[Commit, ...]:
+    """What a rehearsal has that is not in a commit, as if it were one: else nothing would have changed."""
+    found = there.record
+    if found is None or not variants or found.commit != (state.commit if state else ""):
+        return ()
+    recorded = {name: one.digest for name, one in found.variants.items()}
+    if all(recorded.get(variant.name) == variant.digest for variant in variants):
+        return ()
+    return (Commit("", "Changes that are not committed"),)
+
+
+def _decide(
+    kernel: Manifest,
+    released: tuple[Released, ...],
+    state: GitState | None,
+    repository: Path | None,
+    bump: str,
+    extra: tuple[Commit, ...] = (),
+) -> tuple[Decision, tuple[Commit, ...]]:
+    """The next version, and the commits since the last one."""
+    before = version.last(released)
+    commits = extra
+    if before is not None and repository is not None and state is not None and before.commit != state.commit:
+        folder = kernel.directory.resolve().relative_to(state.root.resolve()).as_posix()
+        logged = git.log(
+            repository, state.commit, since=before.commit, folder="" if folder == "." else folder
+        )
+        commits += tuple(Commit(one.id, one.message, one.is_merge) for one in logged)
+    assert kernel.version is not None
+    decision = version.decide(
+        kernel.version,
+        released,
+        commits,
+        state.commit if state else "",
+        bump,
+        where=kernel.place("general.version"),
+    )
+    return decision, () if decision.is_again else commits
+
+
+def _planned(
+    kernel_dir: Path, *, is_needed: bool
+) -> tuple[frozenset[str], frozenset[str] | None, dict[str, str]]:
+    """The names of the variants that the builder publishes, and of all that it can make; the builder."""
+    try:
+        variants = matrix.planned_variants(kernel_dir)
+        builder = builders.locked(kernel_dir).as_json()
+    except KernelActionsError:
+        if is_needed:
+            raise
+        return frozenset(), None, {}
+    bundled = frozenset(variant.name for variant in variants if variant.bundled)
+    return bundled, frozenset(variant.name for variant in variants), builder
+
+
+def _rows(release: Release, there: OnHub, from_staged: bool) -> tuple[VariantChange, ...]:
+    made = release.plan
+    if made.promoted:
+        files = client.remote_files(release.hub, made.repo_id, made.promoted)
+        return plan.variant_changes(files, files)
+    given: Mapping[str, LocalFile | RemoteFile] = release.local
+    staging = there.refs.branches.get(made.staging)
+    if from_staged and staging:
+        given = client.remote_files(release.hub, made.repo_id, staging)
+    missing = () if from_staged or release.conditions.is_partial else release.conditions.planned
+    return plan.variant_changes(there.files, given, missing, keeps_others=bool(there.head))
+
+
+def check_git_tag(release: Release) -> None:
+    """Raises ``WrongInput`` when git has the tag on another commit."""
+    made = release.plan
+    if release.repository is not None:
+        commit = git.tags(release.repository, made.git_tag).get(made.git_tag)
+        if commit is not None and commit != made.commit:
+            raise _tag_is_elsewhere(made, commit, "here")
+
+
+def check_origin(release: Release) -> bool:
+    """Whether origin has the git tag already; false too when it does not answer.
+
+    Raises ``WrongInput`` when it has the tag on another commit.
+    """
+    made = release.plan
+    if release.repository is None or not git.has_remote(release.repository, ORIGIN):
+        return False
+    commit = git.remote_tag(release.repository, ORIGIN, made.git_tag)
+    if commit and commit != made.commit:
+        raise _tag_is_elsewhere(made, commit, f"in {ORIGIN}")
+    return bool(commit)
+
+
+def _tag_is_elsewhere(made: ReleasePlan, commit: str, where: str) -> WrongInput:
+    return WrongInput(
+        f"the git tag {made.git_tag} is on commit {commit[:12]} {where}, not on {made.commit[:12]}",
+        repair="give a higher version with --bump, or delete the tag if nobody uses it",
+    )

@@ -1,0 +1,314 @@
+"""The steps of a release after its plan: gate, stage, verify, promote, tag.
+
+Each looks at what is there before it does anything, so that a release which was ended at any point
+is finished by running it again. What everybody loads, the head of ``v<major>``, changes in
+one guarded commit, to what was verified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_actions import console, git
+from kernel_actions.errors import KernelActionsError, KernelFailed, WrongInput, WrongSurroundings
+from kernel_actions.hub import client
+from kernel_actions.hub.client import MAIN, Changes, Copy, Refs
+from kernel_actions.release import gate, on_hub, plan, record, verification
+from kernel_actions.release.gate import Candidate, Lack
+from kernel_actions.release.on_hub import OnHub
+from kernel_actions.release.plan import ReleasePlan, Wanted
+from kernel_actions.release.preparation import ORIGIN, Release, check_git_tag, check_origin
+from kernel_actions.release.record import Record, VariantRecord
+from kernel_actions.release.verification import Verified
+
+# How often a step is planned anew when others commit to the same branch at the same time.
+ATTEMPTS = 5
+
+
+class Moved(WrongSurroundings):
+    """The version's branch is not what the release was staged for: it has to be staged anew."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A commit on the staging branch, and the record that it holds. ``changed`` files and their ``size``
+    in bytes had to be sent; none when it was there already."""
+
+    commit: str
+    record: Record
+    changed: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """The tags of a release, and what had to be done for them and to clean up, in words."""
+
+    hub_tag: str
+    git_tag: str
+    done: tuple[str, ...]
+
+
+# Gate.
+
+
+def lacks(release: Release) -> tuple[Lack, ...]:
+    """All that is missing for the release; nothing when it may go ahead."""
+    from kernel_actions import compliance
+
+    variants = [one.variant for one in release.candidates]
+    report = compliance.check(release.kernel_dir, variants)
+    return gate.lacks(release.candidates, release.conditions, report, release.build_dir)
+
+
+def check_gate(release: Release, missing: tuple[Lack, ...]) -> None:
+    """Raises ``KernelFailed`` when something is missing, naming all of it."""
+    if missing:
+        listed = "; ".join(str(one) for one in missing[:5])
+        more = f"; {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise KernelFailed(
+            f"{release.plan.version} is not released, {len(missing)} "
+            f"{'thing is' if len(missing) == 1 else 'things are'} missing: {listed}{more}",
+            repair=missing[0].repair,
+        )
+
+
+# Stage.
+
+
+def stage(release: Release) -> Staged:
+    """Put the release on its staging branch: the version's branch as it is, with the variants in place.
+
+    Nothing is done when it is there already. Raises ``WrongInput`` and ``WrongSurroundings``.
+    """
+    made, hub = release.plan, release.hub
+    if client.refs(hub, made.repo_id) is None:
+        client.create_repository(hub, made.repo_id)
+    for _ in range(ATTEMPTS):
+        there = on_hub.read(hub, made.repo_id, made.branch)
+        if on_hub.promoted(hub, made, there):
+            raise WrongSurroundings(f"{made.version} was released meanwhile", repair="run again to finish it")
+        base = there.head or there.start
+        head = there.refs.branches.get(made.staging, "")
+        if not head:
+            client.create_branch(hub, made.repo_id, made.staging, base)
+            head = base
+        recorded = _record(release, there)
+        wanted = _wanted(release, there, base) | {record.FILE_NAME: recorded.as_bytes()}
+        changed = plan.changes(client.remote_files(hub, made.repo_id, head), wanted, has_card=True)
+        if changed.is_empty:
+            return Staged(head, recorded)
+        commit = client.commit(
+            hub, made.repo_id, made.staging, changed,
+            parent=head, message=f"Stage {made.version}", description=f"git commit {made.commit}",
+        )  # fmt: skip
+        if commit is not None:
+            sizes = [len(file) if isinstance(file, bytes) else file.size for file in changed.added.values()]
+            return Staged(commit, recorded, changed=len(sizes), size=sum(sizes))
+        console.say(f"Somebody else committed to {made.staging} of {made.repo_id}: planning anew")
+    raise _too_many(made, made.staging)
+
+
+def _wanted(release: Release, there: OnHub, base: str) -> dict[str, Wanted]:
+    """What the staging branch shall hold: what is kept, what is released, and the card."""
+    names = {one.name for one in release.candidates}
+    wanted = plan.part(there.files, base, names) if there.head else {}
+    wanted |= release.local
+    if release.card is not None:
+        wanted[plan.CARD] = client.local_file(release.card)
+    return wanted
+
+
+def _record(release: Release, there: OnHub) -> Record:
+    made = release.plan
+    variants = {one.name: _variant_record(release, one) for one in release.candidates}
+    before = there.record.variants if there.record else {}
+    kept = plan.variants_in(there.files) - variants.keys() if there.head else set()
+    return Record(
+        kernel=made.kernel,
+        release=made.version,
+        commit=made.commit,
+        dirty=made.dirty,
+        base=there.head,
+        builder=release.builder,
+        variants={**{name: before[name] for name in kept if name in before}, **variants},
+        unknown=tuple(sorted(kept - before.keys())),
+    )
+
+
+def _variant_record(release: Release, one: Candidate) -> VariantRecord:
+    return VariantRecord(
+        release=str(release.plan.version),
+        commit=one.commit,
+        dirty=one.dirty,
+        builder=one.variant.builder,
+        digest=one.variant.digest or "",
+        metadata=release.local[f"{one.variant.path_in_repo}/metadata.json"].sha256,
+        tests=one.tests,
+    )
+
+
+def staged(release: Release) -> Staged:
+    """What was staged before. Raises ``WrongInput`` when that is not this release."""
+    made = release.plan
+    refs = client.refs(release.hub, made.repo_id)
+    head = refs.branches.get(made.staging) if refs else None
+    found = on_hub.record_at(release.hub, made.repo_id, head) if head else None
+    if head is None or found is None or found.release != made.version:
+        raise WrongInput(
+            f"{made.version} is not staged on {made.repo_id}", repair="stage it first: release --stage"
+        )
+    if found.commit != made.commit:
+        raise WrongInput(
+            f"what is staged for {made.version} is of commit {found.commit[:12]}, not {made.commit[:12]}",
+            repair="check that commit out, or stage this one: release --stage",
+        )
+    return Staged(head, found)
+
+
+# Verify.
+
+
+def verify(release: Release, staged: Staged) -> Verified:
+    """Verify what is staged, in a process without secrets. Raises ``KernelFailed`` when it is not
+    as it should be."""
+    made = release.plan
+    verified = verification.in_fresh_process(made.repo_id, staged.commit, release.hub.address)
+    verification.check(verified)
+    return verified
+
+
+# Promote.
+
+
+def promote(release: Release, staged: Staged, verified: Verified) -> str:
+    """Make the version's branch hold what was verified, in one commit, and return that commit.
+
+    Objects are used again on the server. Raises ``Moved`` when the branch is not what the release was
+    staged for, so that what was verified is not what would be there.
+    """
+    made, hub = release.plan, release.hub
+    if verified.commit != staged.commit or not verified.is_passed or verified.repo_id != made.repo_id:
+        raise KernelFailed(f"{made.version} was not verified as it is staged", repair="verify it first")
+    files = client.remote_files(hub, made.repo_id, staged.commit)
+    for _ in range(ATTEMPTS):
+        there = on_hub.read(hub, made.repo_id, made.branch)
+        if there.head and plan.is_same_release(there.files, files):
+            return on_hub.promotion(hub, made, there)
+        if there.refs.branches.get(made.staging) != staged.commit:
+            raise Moved(f"{made.staging} of {made.repo_id} was changed since", repair="run again")
+        _check_base(release, staged.record.base, there)
+        parent = there.head or there.start
+        if not there.head:
+            client.create_branch(hub, made.repo_id, made.branch, parent)
+        commit = client.commit(
+            hub, made.repo_id, made.branch, plan.changes(there.files, plan.part(files, staged.commit)),
+            parent=parent, message=on_hub.title(made),
+            description=f"git commit {made.commit}, verified as {staged.commit}",
+        )  # fmt: skip
+        if commit is not None:
+            return commit
+        console.say(f"Somebody else committed to {made.branch} of {made.repo_id}: planning anew")
+    raise _too_many(made, made.branch)
+
+
+def _check_base(release: Release, base: str, there: OnHub) -> None:
+    """Raises ``Moved`` unless the branch holds what the release was staged for."""
+    made = release.plan
+    if there.head == base:
+        return
+    if base and there.head:
+        before = client.remote_files(release.hub, made.repo_id, base)
+        if plan.is_same_release(before, there.files):
+            return
+    raise Moved(
+        f"{made.branch} of {made.repo_id} was changed since {made.version} was staged",
+        repair="stage it again: release --stage",
+    )
+
+
+def _too_many(made: ReleasePlan, branch: str) -> WrongSurroundings:
+    return WrongSurroundings(
+        f"others keep committing to {branch} of {made.repo_id}", repair="run again when they are done"
+    )
+
+
+# Tag, and clean up.
+
+
+def tag(release: Release, commit: str, *, git_tag: bool = True, push: bool = True) -> Tagged:
+    """Tag the promoted ``commit`` on the Hub, put the card on ``main``, tag git (and ``push`` that tag
+    to origin), and delete the staging branch.
+
+    Git is left alone without ``git_tag``, and when the release holds what no commit holds. What fails
+    in git is raised once all is done on the Hub. Raises ``WrongInput`` for a tag that is on another
+    commit, and ``WrongSurroundings``.
+    """
+    made, hub = release.plan, release.hub
+    done: list[str] = []
+    refs = client.refs(hub, made.repo_id) or Refs({}, {})
+    if made.hub_tag not in refs.tags:
+        message = f"Release {made.version} of git commit {made.commit}"
+        client.create_tag(hub, made.repo_id, made.hub_tag, commit, message)
+        done.append(f"the tag {made.hub_tag} on the Hub")
+        refs = client.refs(hub, made.repo_id) or refs
+    if refs.tags.get(made.hub_tag) != commit:
+        raise WrongInput(
+            f"the tag {made.hub_tag} of {made.repo_id} is on another commit than {commit[:12]}",
+            repair="delete it on the Hub, or give a higher version with --bump",
+        )
+    staging = refs.branches.get(made.staging)
+    if staging is not None and _promote_card(release, staging):
+        done.append("the card")
+    recorded = on_hub.record_at(hub, made.repo_id, commit)
+    has_git_tag = git_tag and release.repository is not None and not (recorded and recorded.dirty)
+    failure: KernelActionsError | None = None
+    if has_git_tag and release.repository is not None:
+        try:
+            done += _tag_git(release, release.repository, commit, push)
+        except (WrongInput, WrongSurroundings) as error:
+            failure = error
+    if staging is not None:
+        client.delete_branch(hub, made.repo_id, made.staging)
+        done.append("the staging branch deleted")
+    if failure is not None:
+        raise failure
+    return Tagged(made.hub_tag, made.git_tag if has_git_tag else "", tuple(done))
+
+
+def _promote_card(release: Release, staging: str) -> bool:
+    """Put the card that was staged on ``main``; false when it is there."""
+    made, hub = release.plan, release.hub
+    card = client.remote_files(hub, made.repo_id, staging).get(plan.CARD)
+    for _ in range(ATTEMPTS):
+        refs = client.refs(hub, made.repo_id)
+        head = refs.branches.get(MAIN, "") if refs else ""
+        there = client.remote_files(hub, made.repo_id, head).get(plan.CARD)
+        if card is None or (there is not None and card.is_same(there)):
+            return False
+        changed = Changes(copied={plan.CARD: Copy(staging, plan.CARD)})
+        message = f"Update the card to {made.version}"
+        if client.commit(hub, made.repo_id, MAIN, changed, parent=head, message=message) is not None:
+            return True
+    raise _too_many(made, MAIN)
+
+
+def _tag_git(release: Release, repository: Path, commit: str, push: bool) -> list[str]:
+    """Make the git tag, and push it; says what had to be done."""
+    made = release.plan
+    done: list[str] = []
+    check_git_tag(release)
+    has_origin = push and git.has_remote(repository, ORIGIN)
+    if has_origin and check_origin(release):
+        return done
+    if made.git_tag not in git.tags(repository, made.git_tag):
+        message = f"{made.kernel} {made.version}\n\n{made.repo_id} at {commit}\n"
+        git.add_tag(repository, made.git_tag, made.commit, message)
+        done.append(f"the tag {made.git_tag} in git")
+    if has_origin:
+        git.push_tag(repository, ORIGIN, made.git_tag)
+        done.append(f"the tag {made.git_tag} in {ORIGIN}")
+    elif push:
+        console.say(f"git has no remote {ORIGIN}: the tag {made.git_tag} stays in this clone")
+    return done

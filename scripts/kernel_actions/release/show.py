@@ -1,0 +1,153 @@
+"""What people see of a release: the plan first, then what is missing or what became of it."""
+
+from __future__ import annotations
+
+import json
+from types import TracebackType
+from typing import Any
+
+from kernel_actions import console, github
+from kernel_actions.errors import printable
+from kernel_actions.release import Released
+from kernel_actions.release.gate import Lack
+from kernel_actions.release.plan import ReleasePlan
+
+_VARIANTS = ("variant", "what", "files", "size", "to send")
+_COMMITS = ("commit", "raises", "what it says")
+_MISSING = ("variant", "what is missing", "what to do")
+# Of more commits than this, only the changelog tells.
+_MOST_SHOWN = 10
+
+
+class Shown:
+    """Shows a release in one format, from its plan to its end, however that comes."""
+
+    def __init__(self, form: str, plan: ReleasePlan) -> None:
+        self._form = form
+        self._plan = plan
+        self._missing: tuple[Lack, ...] = ()
+        self.released: Released | None = None
+
+    def __enter__(self) -> Shown:
+        if self._form != "json":
+            _print_plan(self._plan)
+            if self._form == "github":
+                github.add_summary(_plan_summary(self._plan))
+                github.set_outputs({"version": str(self._plan.version), "tag": self._plan.git_tag})
+        return self
+
+    def missing(self, missing: tuple[Lack, ...]) -> None:
+        """Show what the gate misses."""
+        self._missing = missing
+        if missing and self._form != "json":
+            rows = [(one.variant, one.what, one.repair) for one in missing]
+            with github.untrusted_output():
+                print(console.table(_MISSING, rows))
+            if self._form == "github":
+                github.add_summary(f"#### Missing\n\n{console.markdown_table(_MISSING, rows)}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._form == "json":
+            with github.untrusted_output():
+                print(json.dumps(self._as_json(), indent=2))
+            return
+        if self.released is None:
+            return
+        for line in _outcome(self.released):
+            print(printable(line))
+        if self._form == "github":
+            github.set_outputs({"staged": self.released.staged, "commit": self.released.commit})
+            github.add_summary(
+                "\n\n".join(console.markdown_text(line) for line in _outcome(self.released)) + "\n"
+            )
+
+    def _as_json(self) -> dict[str, Any]:
+        released = self.released
+        return {
+            **self._plan.as_json(),
+            "missing": [
+                {"variant": one.variant or None, "what": one.what, "repair": one.repair}
+                for one in self._missing
+            ],
+            "staged": released.staged if released else "",
+            "released_commit": released.commit if released else "",
+            "sent": released.size if released else 0,
+            "done": list(released.tagged.done) if released and released.tagged else [],
+        }
+
+
+def _title(plan: ReleasePlan) -> str:
+    if plan.decision.is_again:
+        state = "" if plan.promoted else ", and it is not on the Hub yet"
+        return f"{plan.kernel} {plan.version}: {plan.decision.reason}{state}"
+    before = f"{plan.decision.current} → " if plan.decision.current else ""
+    return f"{plan.kernel} {before}{plan.version}: {plan.decision.reason}"
+
+
+def _facts(plan: ReleasePlan) -> list[str]:
+    tree = ", with changes that are not committed" if plan.dirty else ""
+    return [
+        f"git {plan.commit or '(none)'}{tree}, tag {plan.git_tag}",
+        f"{plan.repo_id} on {plan.address}: {plan.staging}, then {plan.branch}, tag {plan.hub_tag}",
+    ]
+
+
+def _variant_rows(plan: ReleasePlan) -> list[tuple[str, ...]]:
+    return [
+        (one.name, one.action, "", "", "")
+        if one.action == "missing"
+        else (
+            one.name,
+            one.action,
+            f"{one.changed} of {one.files}" if one.action in ("add", "replace") else str(one.files),
+            console.size(one.size),
+            console.size(one.sent) if one.sent else "",
+        )
+        for one in plan.variants
+    ]
+
+
+def _commit_rows(plan: ReleasePlan) -> list[tuple[str, str, str]]:
+    return [(one.id[:7], one.level, one.first_line[:100]) for one in plan.decision.deciding[:_MOST_SHOWN]]
+
+
+def _print_plan(plan: ReleasePlan) -> None:
+    # Commits say what their authors liked: the runner must not obey it.
+    with github.untrusted_output():
+        print("\n".join(printable(line) for line in (_title(plan), *_facts(plan))))
+        if plan.decision.deciding:
+            print(f"\n{console.table(_COMMITS, _commit_rows(plan))}")
+        if plan.variants:
+            print(f"\n{console.table(_VARIANTS, _variant_rows(plan))}")
+        if plan.commits:
+            print(f"\n{plan.changelog}")
+        print(flush=True)
+
+
+def _plan_summary(plan: ReleasePlan) -> str:
+    parts = [f"### {console.markdown_text(_title(plan))}"]
+    parts += [console.markdown_text(line) for line in _facts(plan)]
+    if plan.decision.deciding:
+        parts.append(console.markdown_table(_COMMITS, _commit_rows(plan)))
+    if plan.variants:
+        parts.append(console.markdown_table(_VARIANTS, _variant_rows(plan)))
+    if plan.commits:
+        parts.append(f"<details><summary>Changelog</summary>\n\n{plan.changelog}\n</details>")
+    return "\n\n".join(parts) + "\n"
+
+
+def _outcome(released: Released) -> list[str]:
+    plan = released.plan
+    if not released.commit:
+        return [f"Staged {plan.version} as {released.staged} ({console.size(released.size)} sent)"]
+    if released.is_unchanged:
+        return [f"{plan.version} is released already, as {released.commit}: nothing to do"]
+    lines = [f"Released {plan.version} as {released.commit} ({console.size(released.size)} sent)"]
+    if released.verified is not None:
+        loaded = released.verified.loaded or "none, as no variant is for this machine"
+        lines.append(f"Verified {len(released.verified.variants)} variants; loaded {loaded}")
+    if released.tagged is not None and released.tagged.done:
+        lines.append(f"Done: {', '.join(released.tagged.done)}")
+    return lines

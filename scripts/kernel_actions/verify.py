@@ -1,0 +1,62 @@
+"""``verify``: what a revision on the Hub holds, seen as a user without a token sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_actions import built, console, github, manifest
+from kernel_actions.errors import EXIT_DONE, WrongInput, printable
+from kernel_actions.release import verification
+from kernel_actions.release.verification import Verified
+
+if TYPE_CHECKING:
+    from kernel_actions.cli import Options
+
+_HEADER = ("variant", "files", "size", "result", "what is wrong")
+
+
+def run(options: Options) -> int:
+    """The command ``verify``.
+
+    Raises ``KernelFailed`` when something is not as it should be, ``WrongInput`` and
+    ``WrongSurroundings``.
+    """
+    if not options.revision:
+        raise WrongInput("no revision to verify", repair="give --revision: a commit, a branch or a tag")
+    kernel = None if options.repo_id else manifest.load(options.kernel_dir)
+    repo_id = options.repo_id or (kernel.repo_id if kernel else None)
+    if not repo_id:
+        raise WrongInput("no repository to verify", repair="give --repo-id, or set general.hub.repo-id")
+    verified = verification.verify(repo_id, options.revision, address=options.hub)
+    if options.report:
+        built.write_json(Path(options.report), verified.as_json())
+    _print(options.format, verified)
+    verification.check(verified)
+    return EXIT_DONE
+
+
+def _print(form: str, verified: Verified) -> None:
+    if form == "json":
+        print(json.dumps(verified.as_json(), indent=2))
+        return
+    rows = [
+        (one.name, str(one.files), console.size(one.bytes), one.result, one.problem)
+        for one in verified.variants
+    ]
+    release = f", release {verified.release}" if verified.release else ""
+    title = f"{verified.repo_id} at {verified.commit}{release}"
+    with github.untrusted_output():
+        print(console.table(_HEADER, rows))
+        print()
+        print(title)
+        for problem in verified.problems:
+            print(printable(problem))
+    if form == "github":
+        github.set_outputs({"variants": json.dumps([one.name for one in verified.variants])})
+        github.add_summary(
+            f"### {console.markdown_text(title)}\n\n"
+            + console.markdown_table(_HEADER, rows)
+            + "".join(f"\n- {console.markdown_text(problem)}" for problem in verified.problems)
+        )
