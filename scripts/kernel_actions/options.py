@@ -259,7 +259,7 @@ COMPLIANCE = Command(
 )
 RELEASE = Command(
     name="release",
-    summary="Publish a version: stage it, verify it from the Hub, promote it in one commit, tag it.",
+    summary="Stage a version, verify it from the Hub, promote it in one commit, and tag it.",
     environment="kernel",
     is_action=True,
     holds_token=True,
@@ -308,6 +308,7 @@ VERIFY = Command(
         REPO_ID,
         Option("revision", "Commit, branch or tag on the Hub."),
         HUB,
+        Option("report", "Write the result as JSON to this file."),
         FORMAT,
     ),
     outputs=(Output("variants", "The variants that were verified, as a JSON list."),),
@@ -351,5 +352,16 @@ ENVIRONMENT = Command(
 
 COMMANDS: dict[str, Command] = {
     command.name: command
-    for command in (MATRIX, BUILD, TEST, COMPLIANCE, UPLOAD, PIPELINE, HUB_SERVER, ENVIRONMENT)
+    for command in (
+        MATRIX,
+        BUILD,
+        TEST,
+        COMPLIANCE,
+        UPLOAD,
+        RELEASE,
+        VERIFY,
+        PIPELINE,
+        HUB_SERVER,
+        ENVIRONMENT,
+    )
 }
