@@ -101,7 +101,7 @@ class Kernel:
     def _build(
         self, name: str, dirty: bool, builder: str, commit: str, tested: bool, table: bytes, version: int
     ) -> None:
-        backend = name.rpartition("-")[2]
+        backend = "cuda" if "-cu1" in name else name.rpartition("-")[2]
         ops_name = f"_relu_{backend}_{commit[:7]}"
         source = self.root / "table.tmp"
         source.write_bytes(table)

@@ -699,42 +699,58 @@ def _kill_after(point: int) -> None:
         setattr(git_module, name, killing(getattr(git_module, name)))
 
 
-@pytest.mark.parametrize("is_first", [True, False], ids=["first", "second"])
+def _finishes(kernel: Kernel, address: str, api: HfApi, version: str, count: int) -> None:
+    """The next run finishes the release ``version``, the ``count``-th, and the one after that has
+    nothing to do."""
+    done = kernel.release(address)
+    assert str(done.plan.version) == version
+    assert titles(api, kernel.repo_id, "v1").count(f"Release {version}") == 1
+    assert len(titles(api, kernel.repo_id, "v1")) == count + 1
+    assert heads(api, kernel.repo_id).keys() == {"main", "v1"}
+    assert hub_tags(api, kernel.repo_id)[f"v{version}"] == heads(api, kernel.repo_id)["v1"] == done.commit
+    assert kernel.tags() == kernel.tags(kernel.origin)
+    assert kernel.tags()[f"v{version}"] == kernel.head
+    assert titles(api, kernel.repo_id, "main")[0] == f"Update the card to {version}"
+    assert kernel.release(address).is_unchanged
+
+
+def _is_whole(api: HfApi, repo_id: str, files: dict[str, str], tmp_path: Path) -> bool:
+    """Whether v1 has a release, which then is whole."""
+    found = {path.split("/")[1] for path in files if path.startswith("build/")}
+    if found:
+        assert found == recorded(api, repo_id, "v1", tmp_path)["variants"].keys() == {CPU, CUDA}
+    return bool(found)
+
+
 def test_killed_after_any_change_the_next_run_finishes(
-    tmp_path: Path, address: str, api: HfApi, repo_id: str, quick: list[str], tree: Tree, is_first: bool
+    tmp_path: Path, address: str, api: HfApi, repo_id: str, quick: list[str], tree: Tree
 ) -> None:
-    point = 0
-    while True:
+    point, is_killed = 0, True
+    while is_killed:
         point += 1
-        kernel = Kernel(tmp_path / str(point), f"{repo_id}-{is_first:d}-{point}")
+        kernel = Kernel(tmp_path / str(point), f"{repo_id}-{point}")
         kernel.build()
-        version = "1.0.0"
-        if not is_first:
-            kernel.release(address)
-            version = "1.0.1"
-            kernel.commit("fix: x", rounding="x = 1\n")
-            (kernel.root / "CARD.md").write_text("# relu, mended\n")
-            kernel.commit("docs: mend the card")
-            kernel.build()
         is_killed = _killed_at(kernel, address, point)
-        # Whatever can be loaded is a release, whole.
-        head = heads(api, kernel.repo_id).get("v1")
-        if head and "build" in {path.split("/")[0] for path in tree(kernel.repo_id, head)}:
-            value = recorded(api, kernel.repo_id, head, tmp_path)
-            found = {path.split("/")[1] for path in tree(kernel.repo_id, head) if path.startswith("build/")}
-            assert value["release"] in ("1.0.0", version)
-            assert found == value["variants"].keys() == {CPU, CUDA}
-        done = kernel.release(address)
-        assert str(done.plan.version) == version
-        assert titles(api, kernel.repo_id, "v1").count(f"Release {version}") == 1
-        assert len(titles(api, kernel.repo_id, "v1")) == (2 if is_first else 3)
-        assert heads(api, kernel.repo_id).keys() == {"main", "v1"}
-        assert hub_tags(api, kernel.repo_id)[f"v{version}"] == heads(api, kernel.repo_id)["v1"] == done.commit
-        assert kernel.tags() == kernel.tags(kernel.origin)
-        assert kernel.tags()[f"v{version}"] == kernel.head
-        assert titles(api, kernel.repo_id, "main")[0] == f"Update the card to {version}"
-        assert kernel.release(address).is_unchanged
-        if not is_killed:
-            break
-    print(f"killed after each of {point - 1} changes")
-    assert point - 1 == (10 if is_first else 8)
+        if "v1" in heads(api, kernel.repo_id):
+            _is_whole(api, kernel.repo_id, tree(kernel.repo_id, "v1"), tmp_path)
+        _finishes(kernel, address, api, "1.0.0", 1)
+    # The repository, the staging branch and its commit, the branch and its commit, the Hub's tag, the card,
+    # the git tag here and in origin, and the staging branch again.
+    assert point - 1 == 10
+
+
+@pytest.mark.parametrize(("point", "what"), [(2, "staged"), (3, "promoted"), (5, "tagged, with its card")])
+def test_a_later_release_that_was_killed_is_finished(
+    kernel: Kernel, address: str, api: HfApi, repo_id: str, quick: list[str], tree: Tree, tmp_path: Path,
+    point: int, what: str,
+) -> None:  # fmt: skip
+    kernel.build()
+    kernel.release(address)
+    kernel.commit("fix: x", rounding="x = 1\n")
+    (kernel.root / "CARD.md").write_text("# relu, mended\n")
+    kernel.commit("docs: mend the card")
+    kernel.build()
+    assert _killed_at(kernel, address, point)
+    assert _is_whole(api, repo_id, tree(repo_id, "v1"), tmp_path)
+    assert recorded(api, repo_id, "v1", tmp_path)["release"] == ("1.0.0" if what == "staged" else "1.0.1")
+    _finishes(kernel, address, api, "1.0.1", 2)
