@@ -3,26 +3,26 @@
 .PHONY: run test lint generate lock bench clean help
 
 ACTIONS := scripts/kernel-actions
-# The interpreter of the development environment: the suite with all that its tests and checks need.
-PYTHON = $$($(ACTIONS) environment --for dev)
+# Runs the interpreter of the development environment: the suite with all that its tests and checks need.
+PYTHON = python=$$($(ACTIONS) environment --for dev) && "$$python" -I
 
 run:  ## Take the example kernel from source to a Hub on this machine and back
 	@$(ACTIONS) pipeline
 
 test:  ## Run all tests (ARGS="-k matrix" selects some)
-	@$(PYTHON) -I -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint:  ## Check the style, the types, the actions and the workflows
-	@$(PYTHON) -I scripts/lint.py
+	@$(PYTHON) scripts/lint.py
 
 generate:  ## Write what is generated: actions, their short paths, and their documentation
-	@$(PYTHON) -I scripts/generate.py
+	@$(PYTHON) scripts/generate.py
 
 lock:  ## Resolve requirements/*.in into requirements/*.txt
-	@$(PYTHON) -I scripts/lock.py
+	@$(PYTHON) scripts/lock.py
 
 bench:  ## Time the planner on this machine
-	@$(PYTHON) -I tests/bench/bench.py
+	@$(PYTHON) tests/bench/bench.py
 
 clean:  ## Remove what `make run` and the builders left in this folder
 	@find build -mindepth 1 -maxdepth 1 ! -name action.yml -exec rm -rf {} + 2>/dev/null || true

@@ -139,7 +139,8 @@ def command_page() -> str:
             name = "" if option.secret else f"`--{option.name}`"
             default = f"`{option.default}`" if option.default else ""
             choices = f" One of {', '.join(f'`{one}`' for one in option.choices)}." if option.choices else ""
-            lines.append(f"| {name} | `{option.variable}` | {default} | {option.help}{choices} |")
+            variable = f"`{option.variable}`" if option.has_variable else ""
+            lines.append(f"| {name} | {variable} | {default} | {option.help}{choices} |")
     return "\n".join(lines) + "\n"
 
 

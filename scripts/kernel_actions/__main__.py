@@ -1,6 +1,12 @@
 """Entry of ``scripts/kernel-actions``: runs this folder as a program, on a bare Python."""
 
 # Only what any Python 3 understands stands here, so that an old one can look for a newer one.
+# First, and from the interpreter itself, as `signal` takes long to import: until the command line has
+# its own handler, Ctrl-C ends the process. A traceback of what was being imported is no answer.
+import _signal  # type: ignore[import-not-found]
+
+_signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
 import os
 import sys
 
@@ -8,6 +14,12 @@ import sys
 def _restart_on_newer_python() -> None:
     import subprocess
 
+    if os.environ.get("KA_PYTHON"):
+        sys.stderr.write(
+            "kernel-actions: KA_PYTHON is Python %d.%d, which is too old (name Python 3.11 or newer)\n"
+            % sys.version_info[:2]
+        )
+        sys.exit(3)
     for name in ("python3.14", "python3.13", "python3.12", "python3.11", "python3.10"):
         check = [name, "-I", "-S", "-c", "import sys; print(sys.executable)"]
         try:
@@ -28,6 +40,6 @@ if __name__ == "__main__":
         _restart_on_newer_python()
     # Python puts the folder of this file first on the path; the package is one folder up.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    from kernel_actions.cli import main
+    from kernel_actions.cli import entry
 
-    sys.exit(main(sys.argv[1:]))
+    entry()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import difflib
 import hashlib
@@ -22,6 +23,7 @@ GPU_BACKENDS = ("cuda", "rocm", "xpu")
 _NAME = re.compile(r"(?:torch(?:\d+|-stable-abi\d+)?|tvm-ffi\d+)(?:-[a-z0-9_.]+)+")
 # A metadata.json has some kilobytes; one that is larger was not written by a builder.
 _LARGEST_JSON = 5_000_000
+_OUTSIDE_DIGEST = ("metadata.json", "metadata.json.sigstore")
 _AGAIN = "build the variant again, or remove it"
 
 
@@ -98,12 +100,49 @@ def find(build_dir: Path, names: Collection[str] = ()) -> tuple[BuiltVariant, ..
     )
 
 
+def check_intact(variant: BuiltVariant) -> None:
+    """Raise ``KernelFailed`` unless the files are those that metadata.json lists, byte for byte.
+
+    The digest is the builder's: of every file but metadata.json, its signature and bytecode, in
+    base64. A variant whose metadata.json lists none is not checked.
+    """
+    digest = _read_json(variant.path / "metadata.json").get("digest")
+    if not isinstance(digest, dict):
+        return
+    listed = digest.get("files")
+    algorithm = str(digest.get("algorithm"))
+    where = Place(variant.path / "metadata.json")
+    if not isinstance(listed, dict) or algorithm not in ("sha256", "sha512"):
+        raise KernelFailed("has a digest that cannot be checked", where=where, repair=_AGAIN)
+    names = set()
+    for path in sorted(variant.path.rglob("*")):
+        name = path.relative_to(variant.path).as_posix()
+        if name in _OUTSIDE_DIGEST or "__pycache__" in path.parts or path.suffix == ".pyc":
+            continue
+        if path.is_dir() and not path.is_symlink():
+            continue
+        names.add(name)
+        if not path.is_file() or listed.get(name) != _hash(path, algorithm):
+            raise KernelFailed(f"{name} is not the file that was built", where=Place(path), repair=_AGAIN)
+    missing = sorted(set(listed) - names)
+    if missing:
+        raise KernelFailed(f"{missing[0]} is missing", where=Place(variant.path), repair=_AGAIN)
+
+
+def _hash(path: Path, algorithm: str) -> str:
+    with path.open("rb") as file:
+        hashed = hashlib.new(algorithm)
+        while chunk := file.read(1 << 20):
+            hashed.update(chunk)
+    return base64.b64encode(hashed.digest()).decode()
+
+
 def choose(build_dir: Path, name: str) -> BuiltVariant:
     """The variant ``name`` in ``build_dir``; the only one there when ``name`` is empty.
 
     Raises ``WrongInput`` when there is no such variant, or several and no name.
     """
-    if name and "/" not in name and (build_dir / name).is_dir():
+    if _NAME.fullmatch(name) and (build_dir / name).is_dir():
         return read(build_dir / name)
     names = [variant.name for variant in find(build_dir)]
     if not names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kernel_actions import __version__, console, github
-from kernel_actions.errors import EXIT_DONE, KernelActionsError, Place, WrongInput, WrongSurroundings
+from kernel_actions.errors import (
+    EXIT_DONE,
+    Interrupted,
+    KernelActionsError,
+    Place,
+    WrongInput,
+    WrongSurroundings,
+)
 from kernel_actions.options import COMMANDS, Command, Option
 
 DESCRIPTION = "Takes a GPU kernel in the kernel-builder format from a commit to the Hub."
@@ -107,7 +115,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Com
 
 def _value(option: Option, given: Any, environment: Mapping[str, str]) -> Any:
     """What ``option`` is: as given on the command line, else in the environment, else its default."""
-    from_environment = environment.get(option.variable, "")
+    from_environment = environment.get(option.variable, "") if option.has_variable else ""
     if option.repeatable:
         entries = given if given is not None else [from_environment or option.default]
         return [part for entry in entries for part in entry.split()]
@@ -136,8 +144,61 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def entry() -> None:
-    """The program ``kernel-actions`` of the installed package."""
-    sys.exit(main(sys.argv[1:]))
+    """The program: ``scripts/kernel-actions``, and ``kernel-actions`` of the installed package."""
+    _prepare_streams()
+    code = main(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            # A result that could not be written is no success.
+            code = code or WrongSurroundings.exit_code
+            if stream is sys.stdout:
+                console.say(f"kernel-actions: cannot write the result: {error.strerror}")
+    # Nothing is left to be written, and the interpreter must not try again.
+    os._exit(code)
+
+
+class _Descriptor(io.RawIOBase):
+    """A stream of this process that ends well when its reader goes away, as ``| head`` does."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: Any) -> int:
+        try:
+            return os.write(self._descriptor, data)
+        except OSError as error:
+            # What cannot be said on stderr cannot be said at all.
+            if self._descriptor == 2 or isinstance(error, BrokenPipeError):
+                return len(data)
+            raise
+
+
+def _prepare_streams() -> None:
+    """Have output that cannot be written, or that nobody reads, change no exit code but its own."""
+    for descriptor, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # It was closed. The next file that is opened would get its number, and be written to.
+            os.open(os.devnull, os.O_RDWR)
+        if name != "stdin":
+            buffered = io.BufferedWriter(_Descriptor(descriptor))
+            stream = io.TextIOWrapper(
+                buffered, encoding="utf-8", errors="backslashreplace", line_buffering=os.isatty(descriptor)
+            )
+            setattr(sys, name, stream)
 
 
 def guarded(action: Callable[[], int]) -> int:
@@ -147,13 +208,17 @@ def guarded(action: Callable[[], int]) -> int:
     try:
         with interruptible():
             return action()
-    except KernelActionsError as error:
+    except (KernelActionsError, Interrupted) as error:
         _report(error)
         return error.exit_code
-    except BrokenPipeError:
-        # Whoever read our output stopped reading, as `| head` does.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_DONE
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        failure = WrongSurroundings(
+            f"the Python package {name} is not installed in {sys.prefix}",
+            repair="unset KA_PYTHON, or install the packages of requirements/kernel.txt there",
+        )
+        _report(failure)
+        return failure.exit_code
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         failure = WrongSurroundings(f"{where}{error.strerror or error}")
@@ -179,7 +244,7 @@ def _unexpected(error: Exception) -> KernelActionsError:
     )
 
 
-def _report(error: KernelActionsError) -> None:
+def _report(error: KernelActionsError | Interrupted) -> None:
     if github.is_actions():
         github.annotate(
             "error",
@@ -201,12 +266,6 @@ def _run(arguments: Sequence[str]) -> int:
 
         if environment.is_needed(command, options):
             environment.restart_in(command, arguments)
-    try:
-        module = import_module(f"kernel_actions.{command.module}")
-    except ModuleNotFoundError as error:
-        raise WrongSurroundings(
-            f"the Python package {error.name} is not installed in {sys.prefix}",
-            repair=f"unset KA_PYTHON, or install kernel-actions[{command.environment or 'hub'}] there",
-        ) from error
+    module = import_module(f"kernel_actions.{command.module}")
     result: int = module.run(options)
     return result

@@ -2,8 +2,9 @@
 
 An environment is named by what it holds: the hash of its lock file, the build of Torch, the
 interpreter and the platform. It is made in place (a virtual environment cannot be moved) under a
-file lock, and its ready mark is written last: one that was left half-made is made again, and of
-two commands that start at once the second waits for the first.
+file lock; of two commands that start at once the second waits for the first. Each attempt has a
+folder of its own, as an installer of a killed command may go on writing into its folder for a
+while, and the ready mark, which names the folder, is written last.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_actions import console, process
+from kernel_actions import built, console, process
 from kernel_actions.errors import EXIT_DONE, WrongInput, WrongSurroundings
 from kernel_actions.options import Command, Environment
 
@@ -30,19 +31,20 @@ if TYPE_CHECKING:
 
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-_READY = "kernel-actions-ready"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An environment to be: its folder, its lock file, and the build of Torch it gets.
+    """An environment to be: its path, its lock file, and the build of Torch it gets.
+
+    ``path`` is that of the ready mark; folders of attempts are beside it, with its name first.
 
     ``torch`` is ``cpu``, ``default`` (what the package index offers, which on Linux is a build
     for CUDA of some gigabytes) or ``none``; ``torch_index`` is the index to take it from, empty for the
     configured one.
     """
 
-    folder: Path
+    path: Path
     lock: Path
     torch: str
     torch_index: str
@@ -69,11 +71,16 @@ def restart_in(command: Command, arguments: Sequence[str]) -> None:
     python = os.environ.get("KA_PYTHON")
     if not python:
         python = str(make(plan(command.environment or "hub", command.holds_token)))
-    if shutil.which(python) is None:
-        raise WrongInput(f"KA_PYTHON is {python!r}, which cannot be run")
     program = str(Path(__file__).resolve().parent)
-    sys.stdout.flush()
-    os.execv(shutil.which(python) or python, [python, "-I", program, *arguments])
+    # A command that needs no secret keeps none, where the code that it runs could look for it.
+    needs_secret = any(option.secret for option in command.options) or command.name == "pipeline"
+    variables = dict(os.environ) if needs_secret else process.without_secrets(os.environ) | _step_files()
+    os.execve(shutil.which(python) or python, [python, "-I", program, *arguments], variables)
+
+
+def _step_files() -> dict[str, str]:
+    """The variables by which this command, though not its children, sets outputs and the summary."""
+    return {name: os.environ[name] for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY") if name in os.environ}
 
 
 def plan(purpose: Environment, holds_token: bool = False) -> Plan:
@@ -87,7 +94,7 @@ def plan(purpose: Environment, holds_token: bool = False) -> Plan:
     tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
     digest = hashlib.sha256(content + f"{tag} {sys.base_prefix}".encode()).hexdigest()[:16]
     return Plan(
-        folder=_root(holds_token) / f"{purpose}-{tag}-{digest}",
+        path=_root(holds_token) / f"{purpose}-{tag}-{digest}.ready",
         lock=lock,
         torch=torch,
         torch_index=torch_index,
@@ -99,38 +106,50 @@ def make(wanted: Plan) -> Path:
 
     Raises ``WrongSurroundings`` when a package cannot be installed.
     """
-    python = wanted.folder / "bin" / "python"
-    if _is_ready(wanted):
+    if (python := _ready(wanted)) is not None:
         return python
-    wanted.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = wanted.folder.with_suffix(".lock")
+    wanted.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    name = wanted.path.stem
+    lock = wanted.path.with_name(f"{name}.lock")
     with process.interruptible(), process.locked(lock, "Another command is making the same environment"):
-        if _is_ready(wanted):
+        if (python := _ready(wanted)) is not None:
             return python
         started = time.monotonic()
-        console.say(f"Making the environment {wanted.folder} (once; it is kept)")
-        shutil.rmtree(wanted.folder, ignore_errors=True)
-        _step(
-            "virtual environment",
-            [sys.executable, "-I", "-m", "venv", str(wanted.folder)],
-        )
-        pip = [str(python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        install = [*pip, "install", "--no-compile", "--progress-bar=off"]
-        _step(
-            f"packages of {wanted.lock.name}",
-            [*install, "--no-deps", "--require-hashes", "--only-binary=:all:", "-r", str(wanted.lock)],
-        )
-        if wanted.torch != "none":
-            _install_torch(install, wanted)
-        mark = wanted.folder / _READY
-        mark.write_text(wanted.folder.name + "\n")
+        wanted.path.unlink(missing_ok=True)
+        for abandoned in wanted.path.parent.glob(f"{name}.*.d"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}.", suffix=".d", dir=wanted.path.parent))
+        console.say(f"Making the environment {folder} (once; it is kept)")
+        python = _install(wanted, folder)
+        built.write_whole(wanted.path, f"{folder.name}\n".encode())
         console.say(f"The environment is ready ({console.duration(time.monotonic() - started)})")
     return python
 
 
-def _is_ready(wanted: Plan) -> bool:
+def _install(wanted: Plan, folder: Path) -> Path:
+    """Make the environment in ``folder``, and return its interpreter."""
+    python = folder / "bin" / "python"
+    _step("virtual environment", [sys.executable, "-I", "-m", "venv", str(folder)])
+    pip = [str(python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    install = [*pip, "install", "--no-compile", "--progress-bar=off"]
+    _step(
+        f"packages of {wanted.lock.name}",
+        [*install, "--no-deps", "--require-hashes", "--only-binary=:all:", "-r", str(wanted.lock)],
+    )
+    if wanted.torch != "none":
+        _install_torch(install, wanted)
+    return python
+
+
+def _ready(wanted: Plan) -> Path | None:
+    """The interpreter of the environment that is ready; ``None`` when none is."""
+    try:
+        name = wanted.path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    python = wanted.path.with_name(name) / "bin" / "python"
     # An interpreter that was removed (an updated system) leaves a dangling link behind.
-    return (wanted.folder / _READY).is_file() and (wanted.folder / "bin" / "python").exists()
+    return python if name and python.exists() else None
 
 
 def _root(holds_token: bool) -> Path:
@@ -139,7 +158,12 @@ def _root(holds_token: bool) -> Path:
     if holds_token and job:
         return Path(job) / "kernel-actions" / "environments"
     cache = os.environ.get("XDG_CACHE_HOME") or ""
-    root = Path(cache) if os.path.isabs(cache) else Path.home() / ".cache"
+    try:
+        root = Path(cache) if os.path.isabs(cache) else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise WrongSurroundings(
+            "there is no home folder to keep environments in", repair="let XDG_CACHE_HOME name a folder"
+        ) from error
     return root / "kernel-actions" / "environments"
 
 

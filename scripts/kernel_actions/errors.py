@@ -7,7 +7,7 @@ The exit codes are the contract of all commands and actions:
 1     the kernel failed: a compile error, a failed test, nothing tested
 2     the input is wrong: usage, build.toml, flake.lock, kernel-actions.toml
 3     the surroundings are wrong: no compiler, no GPU, no network, a full disk
-130   interrupted (SIGINT); 143 when ended (SIGTERM)
+130   interrupted (SIGINT); 143 when ended (SIGTERM), 129 when hung up (SIGHUP)
 ====  =============================================================================
 """
 
@@ -80,17 +80,27 @@ class WrongSurroundings(KernelActionsError):
     exit_code = EXIT_WRONG_SURROUNDINGS
 
 
-class Interrupted(KernelActionsError):
-    """A signal ended the command; its exit code is 128 and the signal's number."""
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the command; its exit code is 128 and the signal's number.
+
+    Like every interrupt, it is no ``Exception``: code that carries on after errors must not carry
+    on after this.
+    """
+
+    where = None
+    repair = ""
 
     def __init__(self, signal_number: int) -> None:
-        name = signal.Signals(signal_number).name
-        super().__init__(f"interrupted by {name}")
+        self.what = f"interrupted by {signal.Signals(signal_number).name}"
+        super().__init__(self.what)
         self.signal_number = signal_number
         self.exit_code = 128 + signal_number
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with control characters (which a terminal would obey) made visible."""
-    joined = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    """``text`` on one line, with control characters (which a terminal would obey) made visible.
+
+    Nor does it hold ``##[``, which the runner of GitHub Actions obeys anywhere in a line.
+    """
+    joined = " ".join(line.strip() for line in text.splitlines() if line.strip()).replace("##[", "# #[")
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in joined)

@@ -21,7 +21,7 @@ class Option:
     ``kind`` is how its text is read; a ``repeatable`` option is a list (on the command line the
     option can be given again; in an input or a variable, entries are separated by white space).
     A ``secret`` is taken from the environment only, never from an argument list, which every
-    user of the machine can read.
+    user of the machine can read. One without ``has_variable`` is taken from the command line only.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Option:
     repeatable: bool = False
     is_input: bool = True
     secret: bool = False
+    has_variable: bool = True
 
     @property
     def variable(self) -> str:
@@ -318,7 +319,12 @@ PIPELINE = Command(
     summary="Take a kernel from source to a Hub and back into a Python process, on this machine.",
     environment="kernel",
     options=(
-        HUB,
+        Option(
+            "hub",
+            "Address of another embedded Hub, in place of one that runs as long as the pipeline does.",
+            # Never another Hub because a variable happens to be set.
+            has_variable=False,
+        ),
         Option("output", "Folder for the built variant.", default="build"),
         FORMAT,
     ),

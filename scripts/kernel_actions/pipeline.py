@@ -16,14 +16,27 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernel_actions import build, built, console, github, loading, manifest, matrix, settings, test, upload
-from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongInput
+from kernel_actions import (
+    build,
+    built,
+    console,
+    github,
+    loading,
+    manifest,
+    matrix,
+    process,
+    settings,
+    test,
+    upload,
+)
+from kernel_actions.errors import EXIT_DONE, Interrupted, KernelFailed, Place, WrongInput
 from kernel_actions.hub.embedded import embedded
 from kernel_actions.manifest import Manifest
 
 if TYPE_CHECKING:
     from kernel_actions.cli import Options
 
+_CONFIGURATION = ("conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 Made = TypeVar("Made")
 
 
@@ -61,8 +74,8 @@ class Progress:
         try:
             console.say(f"[{len(self.done) + 1}/{len(self.names)}] {name}")
             outcome, made = action()
-        except KernelActionsError as error:
-            word = "interrupted" if error.exit_code > 128 else "failed"
+        except BaseException as error:
+            word = "interrupted" if isinstance(error, Interrupted) else "failed"
             self.done.append(Stage(name, Outcome(word, ""), time.monotonic() - started))
             raise
         seconds = time.monotonic() - started if outcome.seconds is None else outcome.seconds
@@ -93,8 +106,12 @@ def run(options: Options) -> int:
     names = ("plan", "build", "test", "upload", "load")
     demo = settings.load(kernel_dir).demo
     progress = Progress((*names, "picture") if demo else names)
+    work = output / ".pipeline"
+    work.mkdir(parents=True, exist_ok=True)
     try:
-        _run_stages(kernel, kernel_dir, output, options.hub, demo, progress)
+        # One at a time in a folder: they would share the variant, the reports and the Hub's data.
+        with process.locked(work / "lock", "Another pipeline is running in this folder"):
+            _run_stages(kernel, kernel_dir, output, options.hub, demo, progress)
     finally:
         _print(options.format, progress)
     return EXIT_DONE
@@ -139,7 +156,8 @@ def _test(kernel_dir: Path, variant: built.BuiltVariant) -> tuple[Outcome, None]
     if before.get("inputs") == inputs:
         return Outcome(f"unchanged, {before.get('summary')}", str(test.report_path(variant))), None
     mark.unlink(missing_ok=True)
-    report = test.run_tests(kernel_dir, variant, is_shown=console.is_verbose())
+    with github.untrusted_output():
+        report = test.run_tests(kernel_dir, variant, is_shown=console.is_verbose())
     test.check(report, kernel_dir)
     built.write_whole(mark, json.dumps({"inputs": inputs, "summary": report.summary}).encode())
     return Outcome(report.summary, str(test.report_path(variant))), None
@@ -148,7 +166,9 @@ def _test(kernel_dir: Path, variant: built.BuiltVariant) -> tuple[Outcome, None]
 def _test_inputs(kernel_dir: Path, variant: built.BuiltVariant) -> str:
     """A hash of all that the tests' outcome depends on: the variant, the tests, the environment."""
     hashed = hashlib.sha256(f"{variant.name} {variant.digest} {sys.prefix} {sys.version}".encode())
-    for path in sorted((kernel_dir / "tests").rglob("*")):
+    # pytest is configured by files around the tests too.
+    around = [path for name in _CONFIGURATION for path in kernel_dir.glob(name)]
+    for path in [*sorted(around), *sorted((kernel_dir / "tests").rglob("*"))]:
         if path.is_file() and "__pycache__" not in path.parts:
             hashed.update(f"\0{path.relative_to(kernel_dir)}\0".encode())
             hashed.update(path.read_bytes())

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import re
+import select
 import signal
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,12 +22,19 @@ from kernel_actions.errors import Interrupted, WrongSurroundings
 
 # Names of variables that hold secrets: tokens of the Hub, of GitHub and of a job's identity, keys.
 _SECRET_NAME = re.compile(
-    r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|_KEY$|NETRC|(?<![A-Z])AUTH(?![A-Z])", re.IGNORECASE
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|APIKEY|NETRC|WEBHOOK|PRIVATE"
+    r"|(?<![A-Z])(?:AUTH|CREDS?|KEY|PASS|PAT)(?![A-Z])|_PWD$",
+    re.IGNORECASE,
 )
+# By these files a step sets outputs, the summary, and variables and the PATH of the steps after it.
+_STEP_FILES = frozenset({"GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY"})
 # A user and a password inside an address, as package indexes and proxies have them.
 _SECRET_VALUE = re.compile(r"://[^/@\s]+@")
 # How long a child may take to end by itself once it was asked to, in seconds.
 _GRACE = 5.0
+# How often a silent child is looked after, in seconds.
+_POLL = 0.1
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -35,14 +46,15 @@ class Finished:
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment`` without variables that hold a secret, going by their name or value.
+    """``environment`` without variables that hold a secret, going by their name or value, and
+    without those by which a step of a job speaks to the steps after it.
 
     For every child that runs code which is not the suite's own: compilers, tests, the kernel.
     """
     return {
         name: value
         for name, value in environment.items()
-        if not _SECRET_NAME.search(name) and not _SECRET_VALUE.search(value)
+        if name not in _STEP_FILES and not _SECRET_NAME.search(name) and not _SECRET_VALUE.search(value)
     }
 
 
@@ -55,8 +67,8 @@ def run(
 ) -> Finished:
     """Run a program to its end and return its output, as lines are passed to ``on_line``.
 
-    The program gets its own process group, which is ended with it: when this command is
-    interrupted, nothing is left running. Without ``environment`` the child gets this process's
+    The program gets its own process group, which is ended with it, and it ends when this process
+    is killed: nothing is left running. Without ``environment`` the child gets this process's
     variables but for secrets.
 
     Raises ``WrongSurroundings`` when the program is missing, ``Interrupted`` on a signal.
@@ -69,27 +81,70 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
             start_new_session=True,
+            preexec_fn=_end_with_parent(),
         )
     except FileNotFoundError as error:
         raise WrongSurroundings(
             f"{Path(str(arguments[0])).name} is not installed", repair="install it, then run again"
         ) from error
-    except OSError as error:
-        raise WrongSurroundings(f"cannot start {arguments[0]}: {error.strerror}") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise WrongSurroundings(f"cannot start {arguments[0]}: {error}") from error
     lines: list[str] = []
     try:
-        assert child.stdout is not None
-        for line in child.stdout:
+        for line in _lines(child):
             lines.append(line)
             if on_line is not None:
                 on_line(line.rstrip("\n"))
         returncode = child.wait()
     finally:
         end_group(child)
+        assert child.stdout is not None
+        child.stdout.close()
     return Finished(returncode, "".join(lines))
+
+
+def _lines(child: subprocess.Popen[bytes]) -> Iterator[str]:
+    """What ``child`` prints, line by line, until it ends.
+
+    What it left running may hold its output open: that is ended with it, and what escaped is not
+    waited for.
+    """
+    assert child.stdout is not None
+    descriptor = child.stdout.fileno()
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    rest = ""
+    deadline: float | None = None
+    while deadline is None or time.monotonic() < deadline:
+        if not select.select([descriptor], [], [], _POLL)[0]:
+            if deadline is None and child.poll() is not None:
+                end_group(child)
+                deadline = time.monotonic() + _GRACE
+            continue
+        data = os.read(descriptor, 1 << 16)
+        if not data:
+            break
+        *whole, rest = (rest + decoder.decode(data)).split("\n")
+        yield from (f"{line}\n" for line in whole)
+    if rest:
+        yield rest
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """What makes a child end when this process is killed, which Linux alone can do."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    set_option = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+
+    def prepare() -> None:
+        set_option(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # It was killed before this took effect.
+            os._exit(1)
+
+    return prepare
 
 
 def end_group(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
@@ -109,18 +164,18 @@ def _signal_group(child: subprocess.Popen[str] | subprocess.Popen[bytes], number
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into ``Interrupted``, so that ``finally`` clauses run."""
+    """Turn the signals that end a program into ``Interrupted``, so that ``finally`` clauses run."""
 
     def interrupt(number: int, _frame: object) -> None:
         # A second signal must not break the clean-up that the first one began.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for other in _ENDING:
+            signal.signal(other, signal.SIG_IGN)
         raise Interrupted(number)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in _ENDING}
     for number in before:
         signal.signal(number, interrupt)
     try:

@@ -6,6 +6,7 @@ variant without a GPU are failures.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -40,6 +41,7 @@ MARKER = "kernels_ci"
 _LINE = re.compile(
     r'^(?:E +File "(?P<file>[^"\n]+)", line (?P<at>\d+)|(?P<path>[^\s:][^:\n]*):(?P<line>\d+): )', re.M
 )
+_TESTS = "tests"
 _RUNNER = Path(__file__).resolve().parent / "run_tests.py"
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _LARGEST_JUNIT = 200_000_000
@@ -107,7 +109,7 @@ def run(options: Options) -> int:
             junit=Path(options.junit) if options.junit else None,
             is_shown=True,
         )
-    _print(options.format, report, report_path(variant))
+    _print(options.format, report, kernel_dir, report_path(variant))
     check(report, kernel_dir)
     return EXIT_DONE
 
@@ -126,7 +128,9 @@ def run_tests(
     ``WrongSurroundings`` when the variant needs a GPU and there is none.
     """
     kernel = manifest.load(kernel_dir)
-    tests = kernel_dir / "tests"
+    tests = kernel_dir / _TESTS
+    _check_packages()
+    built.check_intact(variant)
     _check_current(variant, kernel)
     if not any(tests.glob("**/test_*.py")) and not any(tests.glob("**/*_test.py")):
         raise KernelFailed(
@@ -140,7 +144,7 @@ def run_tests(
         arguments: list[str | Path] = [
             # Isolated from the user's own modules, unbuffered, without bytecode in the kernel's folder.
             sys.executable, "-IuB", _RUNNER, folder / "build" / variant.name, witness,
-            tests.resolve(), "-m", MARKER,
+            _TESTS, "-m", MARKER,
             # The kernel's folder stays as it is: no cache of pytest's in it.
             "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={result}",
         ]  # fmt: skip
@@ -158,6 +162,16 @@ def run_tests(
             _check_loaded(witness, variant, kernel, repo_id)
     built.write_json(report_path(variant), report.as_json())
     return report
+
+
+def _check_packages() -> None:
+    """Raise ``WrongSurroundings`` when this interpreter lacks what tests take."""
+    for name in ("pytest", "kernels", "torch"):
+        if importlib.util.find_spec(name) is None:
+            raise WrongSurroundings(
+                f"the Python package {name} is not installed in {sys.prefix}",
+                repair="unset KA_PYTHON, or install the packages of requirements/kernel.txt there",
+            )
 
 
 def _check_current(variant: built.BuiltVariant, kernel: Manifest) -> None:
@@ -198,7 +212,7 @@ def check(report: TestReport, kernel_dir: Path) -> None:
         return
     if report.failures:
         first = report.failures[0]
-        where = Place(Path(first.path), first.line) if first.path else None
+        where = Place(kernel_dir / first.path, first.line) if first.path else None
         raise KernelFailed(
             f"{report.variant}: {report.failed} of {report.passed + report.failed} tests failed; "
             f"{first.test}: {first.reason}",
@@ -231,7 +245,8 @@ def _staged(variant: built.BuiltVariant) -> Iterator[Path]:
     So the loader chooses it by its name as it would for a user, tests cannot change what is
     published, and no colon of the real path ends up in LOCAL_KERNELS, which separates by colons.
     """
-    with tempfile.TemporaryDirectory(prefix="kernel-actions-test-") as name:
+    parent = None if ":" not in tempfile.gettempdir() else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="kernel-actions-test-", dir=parent) as name:
         shutil.copytree(variant.path, Path(name) / "build" / variant.name)
         yield Path(name)
 
@@ -278,8 +293,9 @@ def _read(
             skipped += 1
         else:
             passed += 1
-    # 0: all passed; 1: some failed; 5: none selected. Anything else is pytest's own trouble.
-    if finished.returncode not in (0, 1, 5) and not failures:
+    # 0: all passed; 5: none selected. Anything else without a failure is trouble of pytest's own, or
+    # of a plug-in's, which can fail a run whose tests all passed.
+    if finished.returncode not in (0, 5) and not failures:
         raise KernelFailed(f"{variant.name}: the tests ended early: {_ending(finished)}")
     return TestReport(
         variant=variant.name,
@@ -325,7 +341,7 @@ def _ending(finished: process.Finished) -> str:
     return f"exit code {finished.returncode}: {lines[-1] if lines else 'no output'}"
 
 
-def _print(form: str, report: TestReport, path: Path) -> None:
+def _print(form: str, report: TestReport, kernel_dir: Path, path: Path) -> None:
     if form == "json":
         print(json.dumps(report.as_json(), indent=2))
         return
@@ -339,7 +355,7 @@ def _print(form: str, report: TestReport, path: Path) -> None:
     print(f"{report.variant}: {report.summary} in {console.duration(report.seconds)}")
     if form == "github":
         for one in report.failures[:10]:
-            where = Place(Path(one.path), one.line) if one.path else None
+            where = Place(kernel_dir / one.path, one.line) if one.path else None
             github.annotate("error", one.reason, where=where, title=one.test)
         github.set_outputs({"passed": str(report.passed), "report": path.as_posix()})
         github.add_summary(

@@ -83,6 +83,8 @@ def publish(
     if not variants:
         raise WrongInput(f"{build_dir} has no built variant", repair="build one first, or give --build-dir")
     check_versions(variants, kernel)
+    for variant in variants:
+        built.check_intact(variant)
     branch = branch or kernel.branch or f"v{kernel.version}"
     hub = client.connect(address, token)
     if not hub.is_embedded and not allow_local_build:

@@ -57,7 +57,7 @@ def _import(python: str) -> int:
 
 
 def test_two_at_once_make_one_environment(tmp_path: Path, lock: Path) -> None:
-    first, second = (_start(tmp_path / "environments" / "one", lock) for _ in range(2))
+    first, second = (_start(tmp_path / "environments" / "one.ready", lock) for _ in range(2))
     (first_out, first_err), (second_out, second_err) = first.communicate(), second.communicate()
     assert (first.returncode, second.returncode) == (0, 0), first_err + second_err
     assert first_out == second_out
@@ -66,37 +66,41 @@ def test_two_at_once_make_one_environment(tmp_path: Path, lock: Path) -> None:
     assert (first_err + second_err).count("waiting for it") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_next_command_makes_it_again_after_a_kill(tmp_path: Path, lock: Path, number: int) -> None:
-    folder = tmp_path / "environments" / "one"
-    killed = _start(folder, lock)
+    mark = tmp_path / "environments" / "one.ready"
+    killed = _start(mark, lock)
     deadline = time.monotonic() + 60
-    while not (folder / "bin").exists():
+    while not list(mark.parent.glob("one.*.d/bin")):
         assert killed.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
     os.kill(killed.pid, number)
     _, errors = killed.communicate()
     assert killed.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     assert "Traceback" not in errors
-    assert not (folder / "kernel-actions-ready").exists()
-    again = _start(folder, lock)
+    assert not mark.exists()
+    again = _start(mark, lock)
     out, errors = again.communicate()
     assert again.returncode == 0, errors
     assert _import(out) == 0
+    # What the killed command left behind is gone, and its installer with it.
+    assert len(list(mark.parent.glob("one.*.d"))) == 1
+    time.sleep(1)
+    assert len(list(mark.parent.glob("one.*.d"))) == 1
 
 
 def test_an_environment_whose_interpreter_is_gone_is_made_again(tmp_path: Path, lock: Path) -> None:
-    folder = tmp_path / "environments" / "one"
-    _start(folder, lock).communicate()
-    (folder / "bin" / "python").unlink()
-    out, errors = _start(folder, lock).communicate()
+    mark = tmp_path / "environments" / "one.ready"
+    made, _ = _start(mark, lock).communicate()
+    Path(made.strip()).unlink()
+    out, errors = _start(mark, lock).communicate()
     assert "Making the environment" in errors
     assert _import(out) == 0
 
 
 def test_a_package_that_does_not_match_its_hash_is_one_line(tmp_path: Path, lock: Path) -> None:
     lock.write_text(lock.read_text()[:-65] + "0" * 64 + "\n")
-    process = _start(tmp_path / "environments" / "one", lock)
+    process = _start(tmp_path / "environments" / "one.ready", lock)
     _, errors = process.communicate()
     assert process.returncode == 3
     assert "cannot install packages of tiny.txt" in errors.splitlines()[-1]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -67,13 +69,60 @@ def test_a_python_that_is_too_old_looks_for_a_newer_one(tmp_path: Path) -> None:
         assert finished.returncode == code, finished.stderr
 
 
-def test_output_to_a_closed_pipe_is_no_error() -> None:
-    finished = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; '{LAUNCHER}' matrix '{ROOT}' --format json | head -1"],
-        env=environment(), text=True, capture_output=True, check=False,
-    )  # fmt: skip
-    assert finished.returncode == 0
-    assert finished.stderr == ""
+def _shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", command, str(LAUNCHER)], env=environment(), text=True, capture_output=True, check=False
+    )
+
+
+def test_output_that_nobody_reads_changes_nothing() -> None:
+    for reader in ("head -1", "true"):
+        finished = _shell(f"\"$0\" matrix '{ROOT}' --format json | {reader}; exit ${{PIPESTATUS[0]}}")
+        assert (finished.returncode, finished.stderr) == (0, "")
+    finished = _shell('"$0" matrix /nowhere | true; exit ${PIPESTATUS[0]}')
+    assert finished.returncode == 2
+
+
+def test_a_result_that_cannot_be_written_is_no_success() -> None:
+    finished = _shell(f"\"$0\" matrix '{ROOT}' >/dev/full")
+    assert finished.returncode == 3
+    assert finished.stderr == "kernel-actions: cannot write the result: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_closed_streams_are_no_trouble(closed: str) -> None:
+    assert _shell(f"\"$0\" matrix '{ROOT}' {closed}").returncode == 0
+    finished = _shell(f'"$0" build /nowhere {closed}')
+    assert finished.returncode == 2
+    assert "kernel-actions:" not in finished.stdout
+
+
+def test_an_interrupt_at_any_moment_is_no_traceback() -> None:
+    for milliseconds in range(0, 120, 8):
+        process = subprocess.Popen(
+            [LAUNCHER, "matrix", ROOT], env=environment(), text=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        time.sleep(milliseconds / 1000)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+        # While Python itself starts, the answer to Ctrl-C is Python's own.
+        is_ours = "/kernel_actions/" in errors or "Traceback" not in errors
+        assert "Traceback" not in errors or not is_ours, errors
+        assert process.returncode in (0, 130, -signal.SIGINT) or not is_ours
+
+
+def test_a_named_python_that_is_too_old_is_refused(tmp_path: Path) -> None:
+    old = tmp_path / "old-python"
+    program = (
+        "import sys, runpy; sys.version_info = (3, 8, 0); sys.argv = sys.argv[1:]; "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    old.write_text(f'#!/bin/sh\nshift 2\nexec "{sys.executable}" -c "{program}" "$@"\n')
+    old.chmod(0o755)
+    finished = kernel_actions(ROOT, "build", "/nowhere", variables={"KA_PYTHON": str(old)}, timeout=20)
+    assert finished.returncode == 3
+    assert "KA_PYTHON is Python 3.8, which is too old" in finished.stderr
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,8 @@ def test_missing_lock(tmp_path: Path) -> None:
 def test_a_part_of_a_commit_is_not_found() -> None:
     assert builder._find("table") is None
     assert builder._find(REVISION[:39]) is None
+    # The end of a commit, with the table that follows it.
+    assert builder._find(REVISION[1:]) is None
 
 
 def test_the_bundled_data_is_whole() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernel_actions import cli, process
+from kernel_actions import cli, environment, process
 from kernel_actions.errors import Interrupted, KernelFailed
 from kernel_actions.options import COMMANDS
 
@@ -61,7 +61,7 @@ def test_no_command_says_how_to_begin(capsys: pytest.CaptureFixture[str]) -> Non
     ],
 )
 def test_errors_are_one_line_and_a_code(
-    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> int:
         raise error
@@ -70,11 +70,43 @@ def test_errors_are_one_line_and_a_code(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_variables_with_secrets_do_not_reach_children() -> None:
-    kept = {"PATH": "/bin", "GIT_AUTHOR_NAME": "A", "PIP_INDEX_URL": "https://host/", "KEYBOARD": "us"}
-    secrets = {
-        "HF_TOKEN": "1", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "2", "KA_TOKEN": "3", "CACHIX_AUTH_TOKEN": "4",
-        "CACHIX_SIGNING_KEY": "5", "AWS_SECRET_ACCESS_KEY": "6", "PIP_EXTRA_INDEX_URL": "https://u:p@host/",
-        "SSH_AUTH_SOCK": "/x",
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "KA_TOKEN", "CACHIX_AUTH_TOKEN", "CACHIX_SIGNING_KEY",
+        "AWS_SECRET_ACCESS_KEY", "ACCESS_KEY_ID", "SSH_AUTH_SOCK", "GPG_PASSPHRASE", "MYSQL_PWD",
+        "OPENAI_APIKEY", "PAT", "GH_PAT", "SIGNING_KEY_B64", "DB_PASS", "CREDS", "KEY", "SSH_PRIVATE",
+        "SLACK_WEBHOOK", "my_password", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT",
+    ],
+)  # fmt: skip
+def test_secrets_do_not_reach_children(name: str) -> None:
+    assert process.without_secrets({name: "x"}) == {}
+
+
+def test_what_children_need_reaches_them() -> None:
+    kept = {
+        "PATH": "/bin", "HOME": "/root", "PWD": "/x", "OLDPWD": "/y", "GIT_AUTHOR_NAME": "A",
+        "KEYBOARD": "us",
+        "PIP_INDEX_URL": "https://host/", "LD_LIBRARY_PATH": "/lib", "XAUTHORITY": "/x", "COMPASS": "n",
+        "PATTERN": "p",
     }  # fmt: skip
-    assert process.without_secrets(kept | secrets) == kept
+    assert process.without_secrets(kept | {"PIP_EXTRA_INDEX_URL": "https://u:p@host/"}) == kept
+
+
+def test_a_command_with_a_token_makes_its_environment_for_the_job_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "job"))
+    for command in COMMANDS.values():
+        if command.environment:
+            path = environment.plan(command.environment, command.holds_token).path
+            expected = "job" if command.holds_token else "cache"
+            assert path.is_relative_to(tmp_path / expected), command.name
+    assert COMMANDS["upload"].holds_token and not COMMANDS["test"].holds_token
+
+
+def test_the_pipeline_takes_no_hub_from_a_variable() -> None:
+    parsed = cli.parse(["pipeline"], {"KA_HUB": "https://huggingface.co"})
+    assert parsed is not None
+    assert parsed[1].hub == ""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kernel_actions import console, github
-from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings, printable
+from kernel_actions.errors import Interrupted, KernelActionsError, WrongInput, WrongSurroundings, printable
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi
@@ -584,6 +584,8 @@ def _explained(hub: Hub, action: str, *, is_creation: bool = False) -> Iterator[
     except Exception as error:
         # The client wraps what goes wrong while it uploads a file.
         for cause in _causes(error):
+            if isinstance(cause, Interrupted):
+                raise cause from error
             if isinstance(cause, KernelActionsError):
                 raise cause from None  # A signal, which the client took for a failed upload.
             if isinstance(cause, HfHubHTTPError):
