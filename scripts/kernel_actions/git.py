@@ -142,6 +142,32 @@ def add_tag(directory: Path, name: str, commit: str, message: str) -> None:
         raise WrongSurroundings(f"cannot make the git tag {name}: {_said(finished)}")
 
 
+def scratch(directory: Path, target: Path) -> None:
+    """Make ``target`` a bare repository with the history and the tags of the one around ``directory``,
+    or bring it up to date, so that tags can be made there and ``directory`` stays as it is.
+
+    It borrows the other's objects, and keeps the tags that were made in it. It has no remote.
+    Raises ``WrongSurroundings``.
+    """
+    root = _ask(directory, "rev-parse", "--show-toplevel")
+    objects = _ask(directory, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+    if root is None or objects is None:
+        raise WrongSurroundings(f"{directory} is not in a git repository")
+    target.mkdir(parents=True, exist_ok=True)
+    # Also over one that is there: an earlier run may have been ended while it made it.
+    finished = _do(target, "init", "--quiet", "--bare", ".")
+    if finished.returncode != 0:
+        raise WrongSurroundings(f"cannot make a git repository in {target}: {_said(finished)}")
+    alternates = target / "objects" / "info" / "alternates"
+    alternates.write_text(objects.splitlines()[-1] + "\n", encoding="utf-8")
+    finished = _do(
+        target, "fetch", "--quiet", "--no-auto-gc", "--no-tags", "--no-write-fetch-head", "--update-shallow",
+        root.splitlines()[-1], "+HEAD:refs/heads/scratch", "+refs/tags/*:refs/tags/*",
+    )  # fmt: skip
+    if finished.returncode != 0:
+        raise WrongSurroundings(f"cannot copy the history of {directory}: {_said(finished)}")
+
+
 def has_remote(directory: Path, remote: str) -> bool:
     """Whether the repository knows ``remote`` by name."""
     return _ask(directory, "remote", "get-url", remote) is not None

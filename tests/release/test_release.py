@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, _commit_api
+from kernel_actions import git as git_module
 from kernel_actions import release
 from kernel_actions.errors import KernelFailed, WrongInput, WrongSurroundings
 from kernel_actions.hub import client
@@ -270,6 +272,9 @@ def test_only_commits_to_the_kernel_count_in_a_repository_of_several(
     assert kernel.release(address).is_unchanged
     kernel.commit("fix: round", rounding="x = 1\n")
     kernel.build()
+    scratch = kernel.origin.parent / "scratch"
+    git_module.scratch(kernel.root, scratch)
+    assert release.prepare(kernel.root, address=address, git_dir=scratch).plan.git_tag == "relu/v1.0.1"
     done = kernel.release(address)
     assert done.plan.git_tag == "relu/v1.0.1"
     assert [one.subject for one in done.plan.commits] == ["round"]
@@ -421,17 +426,40 @@ def test_without_an_origin_the_tag_stays_here(kernel: Kernel, address: str, quic
     assert kernel.tags() == {"v1.0.0": kernel.head}
 
 
-def test_the_tag_may_go_to_a_clone_and_the_users_repository_stays_as_it_was(
-    kernel: Kernel, address: str, quick: list[str], tmp_path: Path
+@pytest.mark.parametrize("is_shallow", [False, True], ids=["whole", "shallow"])
+def test_the_tag_may_go_to_a_scratch_repository_and_the_users_stays_as_it_was(
+    kernel: Kernel, address: str, quick: list[str], tmp_path: Path, is_shallow: bool
 ) -> None:
+    git(kernel.root, "tag", "v1.3.0")
+    kernel.commit("fix: x", rounding="x = 1\n")
+    if is_shallow:
+        clone = tmp_path / "a clone"
+        git(tmp_path, "clone", "--quiet", "--depth=1", "--no-tags", f"file://{kernel.root}", str(clone))
+        kernel.root = clone
     kernel.build()
-    before = git(kernel.root, "show-ref"), (kernel.root / ".git" / "config").read_bytes()
-    clone = tmp_path / "scratch"
-    git(tmp_path, "clone", "--quiet", "--bare", "--shared", str(kernel.root), str(clone))
-    kernel.release(address, git_dir=clone, push=False)
-    assert kernel.tags(clone) == {"v1.0.0": kernel.head}
-    assert (git(kernel.root, "show-ref"), (kernel.root / ".git" / "config").read_bytes()) == before
-    assert kernel.release(address, git_dir=clone, push=False).is_unchanged
+    before = _state(kernel.root)
+    scratch = tmp_path / "scratch"
+    options = {"git_dir": scratch, "push": False, "rehearsal": True}
+    git_module.scratch(kernel.root, scratch)
+    first = "1.0.0" if is_shallow else "1.3.1"
+    assert str(kernel.release(address, **options).plan.version) == first
+    assert kernel.tags(scratch)[f"v{first}"] == kernel.head
+    assert _state(kernel.root) == before
+    git_module.scratch(kernel.root, scratch)
+    assert kernel.release(address, **options).is_unchanged
+    kernel.commit("feat: y", rounding="x = 2\n")
+    kernel.build()
+    git_module.scratch(kernel.root, scratch)
+    following = "1.1.0" if is_shallow else "1.4.0"
+    assert str(kernel.release(address, **options).plan.version) == following
+    assert kernel.tags(scratch)[f"v{following}"] == kernel.head
+    assert kernel.tags().keys() == (set() if is_shallow else {"v1.3.0"})
+
+
+def _state(root: Path) -> object:
+    folder = root / ".git"
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "index")
+    return [(path, path.stat().st_mtime_ns) for path in files]
 
 
 # Rehearsals: an embedded Hub takes what no other Hub does.
@@ -454,6 +482,22 @@ def test_uncommitted_changes_are_marked_and_get_no_git_tag(
     kernel.build()
     assert str(kernel.release(address).plan.version) == "1.0.2"
     assert kernel.tags().keys() == {"v1.0.2"}
+
+
+def test_a_rehearsal_follows_whatever_is_checked_out(kernel: Kernel, address: str, quick: list[str]) -> None:
+    first = kernel.head
+    kernel.commit("fix: x", rounding="x = 1\n")
+    kernel.build()
+    kernel.release(address, push=False)
+    git(kernel.root, "commit", "--quiet", "--amend", "--message=fix: x, said better")
+    kernel.build()
+    with pytest.raises(WrongInput, match="was released from another commit"):
+        kernel.release(address, git_tag=False)
+    assert str(kernel.release(address, push=False, rehearsal=True).plan.version) == "1.0.1"
+    git(kernel.root, "checkout", "--quiet", first)
+    kernel.build()
+    assert str(kernel.release(address, push=False, rehearsal=True).plan.version) == "1.0.2"
+    assert kernel.release(address, push=False, rehearsal=True).is_unchanged
 
 
 def test_a_partial_release_keeps_the_other_variants(
@@ -677,10 +721,6 @@ def _killed_at(kernel: Kernel, address: str, point: int) -> bool:
 
 
 def _kill_after(point: int) -> None:
-    import signal
-
-    from kernel_actions import git as git_module
-
     left = [point]
 
     def killing(real: Callable[..., Any]) -> Callable[..., Any]:

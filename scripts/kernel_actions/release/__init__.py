@@ -118,7 +118,7 @@ def release(
     bump: str = "auto",
     partial: bool = False,
     allow_local_build: bool = False,
-    allow_shallow: bool = False,
+    rehearsal: bool = False,
     git_tag: bool = True,
     push: bool = True,
     git_dir: Path | None = None,
@@ -135,7 +135,7 @@ def release(
         bump=bump,
         partial=partial,
         allow_local_build=allow_local_build,
-        allow_shallow=allow_shallow,
+        rehearsal=rehearsal,
         git_dir=git_dir,
         from_staged="stage" not in stages,
     )

@@ -54,7 +54,7 @@ def prepare(
     bump: str = "auto",
     partial: bool = False,
     allow_local_build: bool = False,
-    allow_shallow: bool = False,
+    rehearsal: bool = False,
     git_dir: Path | None = None,
     from_staged: bool = False,
 ) -> Release:
@@ -62,8 +62,9 @@ def prepare(
 
     ``build_dir`` is relative to ``kernel_dir``; ``names`` keeps only these of its variants. ``git_dir`` is
     the repository whose tags count and that gets the tag, if that is not the kernel's own: a clone of it.
-    ``allow_shallow`` counts from what a shallow clone shows. ``from_staged`` plans what is on the staging
-    branch, without the variants at hand.
+    A ``rehearsal`` follows whatever is checked out: it counts from what a shallow clone shows, and from
+    what the Hub has, of whichever branch that was. ``from_staged`` plans what is on the staging branch,
+    without the variants at hand.
 
     Raises ``WrongInput`` (before it asks the Hub, where that can be told), ``WrongSurroundings``, and
     ``KernelFailed`` for half-made variants.
@@ -81,7 +82,7 @@ def prepare(
     client.check_repo_id(repo_id)
     state = git.state(kernel_dir)
     repository = (git_dir or kernel_dir) if state else None
-    if repository and version.explicit(bump) is None and not allow_shallow and git.is_shallow(repository):
+    if repository and version.explicit(bump) is None and not rehearsal and git.is_shallow(repository):
         raise WrongSurroundings(
             "this clone is shallow: the last release and what has changed since cannot be seen",
             repair="check out with fetch-depth: 0, or run git fetch --unshallow --tags, or give the version: "
@@ -101,7 +102,7 @@ def prepare(
     for variant in variants:
         local.update(client.local_files(variant.path, variant.path_in_repo))
     there = on_hub.read(hub, repo_id, f"v{kernel.version}")
-    released += _released_on_hub(there, released, repository, state)
+    released += _released_on_hub(there, released, repository, state, takes_any=rehearsal)
     extra = _uncommitted(there, variants, state) if hub.is_embedded else ()
     decision, commits = _decide(kernel, released, state, repository, bump, extra)
 
@@ -155,20 +156,28 @@ def _released_in_git(repository: Path | None, prefix: str, state: GitState | Non
 
 
 def _released_on_hub(
-    there: OnHub, released: Collection[Released], repository: Path | None, state: GitState | None
+    there: OnHub,
+    released: Collection[Released],
+    repository: Path | None,
+    state: GitState | None,
+    *,
+    takes_any: bool,
 ) -> tuple[Released, ...]:
     """The release that the Hub's branch holds, if git has no tag of it: it was ended before its git
-    tag was made, or was made without one."""
+    tag was made, or was made without one. ``takes_any``: one of a commit that was amended since, or
+    of another branch, counts too."""
     found = there.record
     if found is None or any(one.version == found.release for one in released):
         return ()
-    is_ancestor = found.commit == (state.commit if state else "") or (
-        state is not None
-        and repository is not None
-        and bool(found.commit)
-        and git.contains(repository, state.commit, found.commit)
-    )
+    is_ancestor = takes_any or _contains(repository, state, found.commit)
     return (Released(found.release, found.commit, is_ancestor=is_ancestor),)
+
+
+def _contains(repository: Path | None, state: GitState | None, commit: str) -> bool:
+    """Whether what is checked out is ``commit``, or comes after it."""
+    if repository is None or state is None or commit == state.commit:
+        return commit == (state.commit if state else "")
+    return bool(commit) and git.contains(repository, state.commit, commit)
 
 
 def _uncommitted(
@@ -195,18 +204,19 @@ def _decide(
     """The next version, and the commits since the last one."""
     before = version.last(released)
     commits = extra
-    if before is not None and repository is not None and state is not None and before.commit != state.commit:
+    head = state.commit if state else ""
+    if before is not None and not _contains(repository, state, before.commit):
+        commits += (Commit("", "Changes since another branch, or since a commit that was amended"),)
+    elif before is not None and repository is not None and state is not None and before.commit != head:
         folder = kernel.directory.resolve().relative_to(state.root.resolve()).as_posix()
-        logged = git.log(
-            repository, state.commit, since=before.commit, folder="" if folder == "." else folder
-        )
+        logged = git.log(repository, head, since=before.commit, folder="" if folder == "." else folder)
         commits += tuple(Commit(one.id, one.message, one.is_merge) for one in logged)
     assert kernel.version is not None
     decision = version.decide(
         kernel.version,
         released,
         commits,
-        state.commit if state else "",
+        head,
         bump,
         where=kernel.place("general.version"),
     )
