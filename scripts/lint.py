@@ -13,10 +13,12 @@ PROGRAMS = Path(sysconfig.get_path("scripts"))
 
 def checks() -> dict[str, list[str]]:
     """The checks by name: the program, which is one of the development environment, and its arguments."""
-    actions = [str(path) for path in sorted([*ROOT.glob("actions/*/action.yml"), *ROOT.glob("*/action.yml")])]
+    places = ("action.yml", "*/action.yml", "actions/*/action.yml")
+    actions = [str(path) for place in places for path in sorted(ROOT.glob(place))]
     workflows = [
         str(path)
-        for path in [*sorted(ROOT.glob("templates/workflows/*.yml")), ROOT / "docs/examples/workflow.yml"]
+        for place in ("templates/workflows/*.yml", ".github/workflows/*.yml", "docs/examples/workflow.yml")
+        for path in sorted(ROOT.glob(place))
     ]
     return {
         "ruff check": ["ruff", "check", "--quiet", "."],

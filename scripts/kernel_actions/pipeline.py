@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kernel_actions import (
     build,
     built,
+    compliance,
     console,
+    git,
     github,
     loading,
     manifest,
     matrix,
     process,
+    release,
     settings,
     test,
-    upload,
 )
 from kernel_actions.errors import EXIT_DONE, Interrupted, KernelFailed, Place, WrongInput
 from kernel_actions.hub.embedded import embedded
@@ -36,6 +38,7 @@ from kernel_actions.manifest import Manifest
 if TYPE_CHECKING:
     from kernel_actions.cli import Options
 
+_STAGES = ("plan", "build", "test", "compliance", "stage", "verify", "promote", "load")
 _CONFIGURATION = ("conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 Made = TypeVar("Made")
 
@@ -103,9 +106,8 @@ def run(options: Options) -> int:
             repair="the pipeline publishes to that repository and version",
         )
     output = kernel_dir / options.output
-    names = ("plan", "build", "test", "upload", "load")
     demo = settings.load(kernel_dir).demo
-    progress = Progress((*names, "picture") if demo else names)
+    progress = Progress((*_STAGES, "picture") if demo else _STAGES)
     work = output / ".pipeline"
     work.mkdir(parents=True, exist_ok=True)
     try:
@@ -124,8 +126,9 @@ def _run_stages(
     progress.run("plan", lambda: _plan(kernel_dir))
     variant = progress.run("build", lambda: _build(kernel_dir, output))
     progress.run("test", lambda: _test(kernel_dir, variant))
+    progress.run("compliance", lambda: _check(kernel_dir, variant))
     with nullcontext(hub) if hub else embedded(output / ".pipeline" / "hub") as address:
-        progress.run("upload", lambda: _upload(kernel_dir, output, variant, address))
+        _release(kernel_dir, output, variant, address, progress)
         script = kernel_dir / demo if demo else None
         answer = progress.run("load", lambda: _load(kernel, address, script, output))
     if script is not None:
@@ -175,16 +178,68 @@ def _test_inputs(kernel_dir: Path, variant: built.BuiltVariant) -> str:
     return hashed.hexdigest()
 
 
-def _upload(
+def _check(kernel_dir: Path, variant: built.BuiltVariant) -> tuple[Outcome, None]:
+    report = compliance.check(kernel_dir, [variant])
+    if not report.is_passed:
+        worst = next(one for one in report.findings if one.rule.severity == "error")
+        more = f"; {report.errors - 1} more" if report.errors > 1 else ""
+        raise KernelFailed(f"{worst.rule.id}: {worst.message}{more}", where=worst.where, repair=worst.repair)
+    warnings = f", {report.warnings} warnings" if report.warnings else ""
+    return Outcome(f"no errors{warnings}", "kernel-actions compliance shows all rules"), None
+
+
+def _release(
+    kernel_dir: Path, output: Path, variant: built.BuiltVariant, address: str, progress: Progress
+) -> None:
+    """The release protocol: stage, verify, promote. It is a rehearsal: this variant alone, and the git
+    tag goes to a scratch repository, so that the user's stays as it is."""
+    prepared, staged = progress.run("stage", lambda: _stage(kernel_dir, output, variant, address))
+    made = prepared.plan
+    if staged is None:
+        there = Outcome("unchanged", f"{made.version} is on {made.branch} already")
+        progress.run("verify", lambda: (there, None))
+        progress.run("promote", lambda: _tag(prepared, made.promoted))
+        return
+    verified = progress.run("verify", lambda: _verify(prepared, staged))
+    progress.run("promote", lambda: _tag(prepared, release.promote(prepared, staged, verified)))
+
+
+def _stage(
     kernel_dir: Path, output: Path, variant: built.BuiltVariant, address: str
-) -> tuple[Outcome, None]:
-    published = upload.publish(kernel_dir, output, names=(variant.name,), address=address)
-    changed = published.variants.plan
-    if changed.is_empty:
-        result = "unchanged"
-    else:
-        result = f"{len(changed.added)} files, {console.size(published.variants.size)}"
-    return Outcome(result, f"{published.repo_id} {published.branch} @ {published.variants.commit[:12]}"), None
+) -> tuple[Outcome, tuple[release.Release, release.Staged | None]]:
+    """Plan the release, and stage it unless it was promoted before."""
+    is_in_git = git.state(kernel_dir) is not None
+    scratch = output / ".pipeline" / "git"
+    if is_in_git:
+        git.scratch(kernel_dir, scratch)
+    prepared = release.prepare(
+        kernel_dir,
+        output,
+        names=(variant.name,),
+        address=address,
+        partial=True,
+        rehearsal=True,
+        git_dir=scratch if is_in_git else None,
+    )
+    made = prepared.plan
+    if made.promoted:
+        return Outcome("unchanged", f"{made.version} is on {made.branch} already"), (prepared, None)
+    release.check_gate(prepared, release.lacks(prepared))
+    staged = release.stage(prepared)
+    word = f"{staged.changed} files, {console.size(staged.size)}" if staged.changed else "unchanged"
+    return Outcome(word, f"{made.repo_id} {made.staging} @ {staged.commit[:12]}"), (prepared, staged)
+
+
+def _verify(prepared: release.Release, staged: release.Staged) -> tuple[Outcome, release.Verified]:
+    verified = release.verify(prepared, staged)
+    return Outcome("as built and tested", "every file's digest, and the loader's choice"), verified
+
+
+def _tag(prepared: release.Release, commit: str) -> tuple[Outcome, None]:
+    made = prepared.plan
+    tagged = release.tag(prepared, commit, push=False)
+    word = f"released {made.version}" if tagged.done or not made.promoted else "unchanged"
+    return Outcome(word, f"{made.repo_id} {made.branch} @ {commit[:12]}, tag {tagged.hub_tag}"), None
 
 
 def _load(kernel: Manifest, address: str, demo: Path | None, output: Path) -> tuple[Outcome, dict[str, Any]]:

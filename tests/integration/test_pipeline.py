@@ -14,12 +14,13 @@ from PIL import Image
 
 from tests.integration.conftest import environment, git, kernel_actions
 
-STAGES = ("plan", "build", "test", "upload", "load", "picture")
+STAGES = ("plan", "build", "test", "compliance", "stage", "verify", "promote", "load", "picture")
 
 
 def _table(text: str) -> dict[str, str]:
     """The results by stage, of the table that the pipeline prints."""
-    rows = [line.split("  ") for line in text.splitlines() if line and not line.startswith(("stage", "-"))]
+    _, _, body = text.partition("\n-")
+    rows = [line.split("  ") for line in body.splitlines()[1:] if line]
     return {row[0].strip(): next(cell.strip() for cell in row[1:] if cell.strip()) for row in rows}
 
 
@@ -30,7 +31,10 @@ def test_the_first_run_makes_everything(pipeline_copy: tuple[Path, str]) -> None
     assert results["plan"] == "18 variants"
     assert results["build"] == "built"
     assert results["test"].split()[1] == "passed,"
+    assert results["promote"] == "released 1.0.0"
     assert results["load"] == "rgb_to_grayscale"
+    # The git tag went elsewhere.
+    assert git(root, "tag") == ""
     # Only what git ignores was written.
     assert git(root, "status", "--porcelain") == ""
 
@@ -53,7 +57,7 @@ def test_the_second_run_uses_what_is_there(built_copy: Path, tmp_path: Path) -> 
     finished = kernel_actions(built_copy, "pipeline", "--format", "json", variables=variables)
     assert finished.returncode == 0, finished.stderr
     results = {one["stage"]: one["result"] for one in json.loads(finished.stdout)["stages"]}
-    for stage in ("build", "test", "upload"):
+    for stage in ("build", "test", "stage", "promote"):
         assert results[stage].startswith("unchanged")
     # Nothing in the user's home: not even a cache, as the environment is given by KA_PYTHON.
     assert [str(path) for path in home.rglob("*") if path.is_file()] == []
@@ -67,7 +71,8 @@ def test_a_changed_source_is_built_tested_and_published_again(built_copy: Path) 
     results = _table(finished.stdout)
     assert results["build"] == "built, uncommitted changes"
     assert not results["test"].startswith("unchanged")
-    assert "files" in results["upload"]
+    assert "files" in results["stage"]
+    assert results["promote"] == "released 1.0.1"
 
 
 def test_a_compile_error_names_the_line(built_copy: Path) -> None:
@@ -92,7 +97,16 @@ def test_a_failing_test_is_not_published(built_copy: Path) -> None:
         finished = kernel_actions(built_copy, "pipeline")
         assert finished.returncode == 1
         assert "tests/kernel/test_wrong.py:5: " in finished.stderr.splitlines()[-1]
-        assert _table(finished.stdout)["upload"] == "not reached"
+        assert _table(finished.stdout)["compliance"] == "not reached"
+
+
+def test_a_broken_rule_is_not_published(built_copy: Path) -> None:
+    source = built_copy / "torch-ext" / "grayscale" / "__init__.py"
+    source.write_text(source.read_text().replace("__all__", "__none__"))
+    finished = kernel_actions(built_copy, "pipeline")
+    assert finished.returncode == 1
+    assert "KA302: " in finished.stderr.splitlines()[-1]
+    assert _table(finished.stdout)["stage"] == "not reached"
 
 
 def test_no_test_is_a_failure(built_copy: Path) -> None:
@@ -134,7 +148,7 @@ def test_a_hub_that_is_down(built_copy: Path) -> None:
     finished = kernel_actions(built_copy, "pipeline", "--hub", "http://127.0.0.1:9")
     assert finished.returncode == 3
     assert "no Hub answers at http://127.0.0.1:9" in finished.stderr.splitlines()[-1]
-    assert _table(finished.stdout)["upload"] == "failed"
+    assert _table(finished.stdout)["stage"] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +157,9 @@ def test_a_hub_that_is_down(built_copy: Path) -> None:
         ("build", signal.SIGINT),
         ("build", signal.SIGTERM),
         ("test", signal.SIGINT),
-        ("upload", signal.SIGTERM),
+        ("stage", signal.SIGTERM),
+        ("verify", signal.SIGINT),
+        ("promote", signal.SIGTERM),
         ("load", signal.SIGINT),
     ],
 )

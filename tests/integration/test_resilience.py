@@ -36,7 +36,7 @@ def _change(root: Path) -> None:
     source.write_text(source.read_text() + "\n# changed\n")
 
 
-@pytest.mark.parametrize("stage", ["build", "test", "upload", "load"])
+@pytest.mark.parametrize("stage", ["build", "test", "stage", "verify", "promote"])
 def test_killed_in_any_stage_the_next_run_finishes(built_copy: Path, stage: str) -> None:
     _change(built_copy)
     assert _pipeline(built_copy, kill_in=stage) == -signal.SIGKILL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterator
@@ -34,7 +35,9 @@ def embedded_hub(data: Path) -> Iterator[str]:
             server.terminate()
 
 
-def act(root: Path, work: Path, event: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def act(
+    root: Path, work: Path, event: str, *arguments: str, workflow: str = "build-and-test"
+) -> subprocess.CompletedProcess[str]:
     """Run the workflows of ``root`` for ``event``, with this repository as org/kernel-actions@v1."""
     for folder in ("artifacts", "home", "cache"):
         (work / folder).mkdir(parents=True, exist_ok=True)
@@ -45,7 +48,8 @@ def act(root: Path, work: Path, event: str, *arguments: str) -> subprocess.Compl
     local = [f"--local-repository={name}@{pin}={STUBS / name.partition('/')[2]}" for name, pin in pins]
     return subprocess.run(
         [
-            ACT, event, "-P", "ubuntu-latest=-self-hosted", "-P", "self-hosted=-self-hosted",
+            ACT, event, "-W", f".github/workflows/{workflow}.yml",
+            "-P", "ubuntu-latest=-self-hosted", "-P", "self-hosted=-self-hosted",
             "--no-cache-server", f"--local-repository=org/kernel-actions@v1={ROOT}", *local,
             "--env", f"ARTIFACTS={work / 'artifacts'}", *arguments,
         ],
@@ -60,17 +64,16 @@ def act(root: Path, work: Path, event: str, *arguments: str) -> subprocess.Compl
 
 @pytest.fixture
 def author(tmp_path: Path) -> Path:
-    """An author's repository: the example kernel with the template copied into it."""
+    """An author's repository: the example kernel, with few tests, and the templates copied into it."""
     root = copy_repository(tmp_path / "author")
     workflows = root / ".github" / "workflows"
-    workflows.mkdir(parents=True, exist_ok=True)
-    for path in workflows.iterdir():
-        path.unlink()
-    (workflows / "build-and-test.yml").write_text(
-        (ROOT / "templates" / "workflows" / "build-and-test.yml").read_text()
-    )
+    shutil.rmtree(workflows, ignore_errors=True)
+    shutil.copytree(ROOT / "templates" / "workflows", workflows)
+    for path in (root / "tests" / "kernel").glob("test_*.py"):
+        if path.name != "test_grayscale_errors.py":
+            path.unlink()
     git(root, "add", "--all")
-    git(root, "commit", "--quiet", "--allow-empty", "--message=Add the workflow")
+    git(root, "commit", "--quiet", "--message=feat: add the workflows")
     return root
 
 
@@ -93,7 +96,7 @@ def test_build_and_test_publishes_what_passed(author: Path, tmp_path: Path) -> N
     assert "README.md" in card
     # The outputs, as act reads them: the plan of the first job, and the report of the second.
     assert '"include":[{"kernel":"grayscale"' in log
-    assert re.search(r"::set-output:: passed=1\d\d", log)
+    assert re.search(r"::set-output:: passed=\d\d", log)
     assert re.search(r"::set-output:: commit=[0-9a-f]{40}", log)
     for title in ("Build variants", "Build", f"Tests of {variant}", "Upload to v1 of"):
         assert f"Summary - ### {title}" in log.replace("\\", "")
@@ -151,3 +154,48 @@ def test_a_pull_request_of_a_fork_sees_no_secret_and_publishes_nothing(author: P
         )
     assert "planted" not in seen.read_text().replace(str(planted), "")
     assert not planted.exists()
+
+
+def test_a_pull_request_is_checked(author: Path, tmp_path: Path) -> None:
+    passed = act(author, tmp_path / "act", "pull_request", workflow="pr-compliance")
+    assert passed.returncode == 0, passed.stdout + passed.stderr
+    source = author / "torch-ext" / "grayscale" / "__init__.py"
+    source.write_text(source.read_text().replace("__all__", "__none__"))
+    git(author, "commit", "--quiet", "--all", "--message=Break a rule")
+    failed = act(author, tmp_path / "act", "pull_request", workflow="pr-compliance")
+    log = failed.stdout + failed.stderr
+    assert failed.returncode == 1
+    assert "KA302" in log and "torch-ext/grayscale/__init__.py" in log
+    assert "Build one variant" not in log.partition("KA302")[2]
+
+
+def test_a_release_is_staged_verified_promoted_and_tagged(author: Path, tmp_path: Path) -> None:
+    with embedded_hub(tmp_path / "hub") as address:
+        arguments = (
+            "--var", f"KERNEL_HUB={address}", "--var", "KERNEL_RELEASE_PARTIAL=true",
+            "--input", "bump=auto", "--secret", "HF_TOKEN=hf_planted",
+        )  # fmt: skip
+        from huggingface_hub import HfApi
+
+        api = HfApi(endpoint=address, token=False)
+        dry = act(
+            author, tmp_path / "dry", "workflow_dispatch", *arguments, "--input", "dry-run=true",
+            workflow="release",
+        )  # fmt: skip
+        assert dry.returncode == 0, dry.stdout + dry.stderr
+        assert not api.repo_exists("kernel-actions/grayscale", repo_type="kernel")
+        finished = act(
+            author, tmp_path / "act", "workflow_dispatch", *arguments, "--input", "dry-run=false",
+            workflow="release",
+        )  # fmt: skip
+        log = finished.stdout + finished.stderr
+        assert finished.returncode == 0, log
+        refs = api.list_repo_refs("kernel-actions/grayscale", repo_type="kernel")
+        record = api.hf_hub_download(
+            "kernel-actions/grayscale", "kernel-actions.json", repo_type="kernel", revision="v1",
+            cache_dir=tmp_path / "cache",
+        )  # fmt: skip
+    assert {branch.name for branch in refs.branches} == {"main", "v1"}
+    assert [tag.name for tag in refs.tags] == ["v1.0.0"]
+    assert json.loads(Path(record).read_text())["commit"] == git(author, "rev-parse", "HEAD").strip()
+    assert "hf_planted" not in log

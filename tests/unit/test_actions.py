@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PINS = {
     "actions/checkout": "3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1",
     "actions/upload-artifact": "043fb46d1a93c77aae656e7c1c64a875d1fc6a0a # v7.0.1",
+    "actions/setup-python": "5fda3b95a4ea91299a34e894583c3862153e4b97 # v7.0.0",
     "actions/download-artifact": "3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c # v8.0.1",
 }
 ACTIONS = [command for command in COMMANDS.values() if command.is_action]
@@ -35,7 +36,8 @@ def test_generated_files_are_up_to_date(path: Path) -> None:
 
 
 def test_no_action_is_left_over() -> None:
-    found = {path.relative_to(ROOT) for path in [*ROOT.glob("*/action.yml"), *ROOT.glob("actions/*/*.yml")]}
+    places = ("action.yml", "*/action.yml", "actions/*/*.yml")
+    found = {path.relative_to(ROOT) for place in places for path in ROOT.glob(place)}
     assert found == {path for path in _generate().generated_files() if path.name == "action.yml"}
 
 
@@ -59,9 +61,9 @@ def test_third_parties_are_pinned_by_commit(path: Path) -> None:
     for line in path.read_text().splitlines():
         if found := re.search(r"uses: (\S+?)@(.*)$", line):
             name, pin = found.groups()
-            if name.startswith("org/kernel-actions/"):
+            if name.startswith("org/kernel-actions"):
                 assert pin == "v1"
-                assert name.rpartition("/")[2] in COMMANDS
+                assert name == "org/kernel-actions" or name.rpartition("/")[2] in COMMANDS
             else:
                 assert pin == PINS[name]
 
@@ -73,7 +75,9 @@ def test_templates_ask_for_little_and_end_in_time(path: Path) -> None:
     assert "concurrency" in workflow
     for job in workflow["jobs"].values():
         assert job["timeout-minutes"] <= 360
-        assert job["permissions"] == {"contents": "read"}
+        # The git tag of a release is all that is ever written.
+        access = "write" if path.name == "release.yml" and job["name"] == "Promote and tag" else "read"
+        assert job["permissions"] == {"contents": access}
         for step in job["steps"]:
             assert "${{" not in step.get("run", "")
 
@@ -118,3 +122,17 @@ def test_the_readme_lists_every_action() -> None:
     readme = (ROOT / "README.md").read_text()
     for command in ACTIONS:
         assert f"docs/actions/{command.name}.md" in readme
+
+
+def test_the_gate_of_this_repository_needs_every_job() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    assert set(jobs["gate"]["needs"]) == set(jobs) - {"gate"}
+    assert jobs["gate"]["if"] == "always()"
+
+
+def test_the_release_template_shows_no_token_to_what_it_verifies() -> None:
+    jobs = yaml.safe_load((ROOT / "templates" / "workflows" / "release.yml").read_text())["jobs"]
+    holding = {name for name, job in jobs.items() if "secrets." in str(job)}
+    assert holding == {"stage", "promote"}
+    assert all(jobs[name]["environment"] == "hub" for name in holding)
+    assert set(jobs["promote"]["needs"]) == {"stage", "verify"}
