@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kernel_actions import toml_file
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 
 DATA = Path(__file__).resolve().parent / "data" / "builder"
@@ -101,7 +102,7 @@ def revision(commit: str, *, where: Place | None = None) -> BuilderRevision:
     """
     if not _COMMIT.fullmatch(commit):
         raise WrongInput(
-            f"builder revision {commit!r} is not a commit",
+            f"builder revision {commit[:80]!r} is not a commit",
             where=where,
             repair="give its 40 hexadecimal digits",
         )
@@ -205,8 +206,7 @@ def _read_lock(path: Path) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """The nodes of a flake.lock, and its root node."""
     where = Place(path)
     try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_LOCK + 1)
+        data = toml_file.read_bytes(path, _LARGEST_LOCK)
         if len(data) > _LARGEST_LOCK:
             raise WrongInput("is larger than 4 MB, which no flake.lock is", where=where)
         lock = json.loads(data)
@@ -217,13 +217,17 @@ def _read_lock(path: Path) -> tuple[dict[str, Any], Mapping[str, Any]]:
         raise WrongInput(f"is not JSON: {error.msg}", where=place, repair=_LOCK_COMMAND) from error
     except (UnicodeDecodeError, RecursionError) as error:
         raise WrongInput("is not JSON", where=where, repair=_LOCK_COMMAND) from error
+    except ValueError as error:
+        # Of ``int``, which reads no number of thousands of digits.
+        raise WrongInput("has a number that is too long", where=where, repair=_LOCK_COMMAND) from error
     except OSError as error:
         raise WrongInput(f"cannot be read: {error.strerror}", where=where) from error
     version = lock.get("version") if isinstance(lock, dict) else None
     if version not in (5, 6, 7):
         raise WrongInput(f"has version {version!r}, not 5 to 7", where=where, repair=_LOCK_COMMAND)
     nodes = lock.get("nodes")
-    root = nodes.get(lock.get("root")) if isinstance(nodes, dict) else None
+    name = lock.get("root")
+    root = nodes.get(name) if isinstance(nodes, dict) and isinstance(name, str) else None
     if not isinstance(nodes, dict) or not isinstance(root, dict):
         raise WrongInput("has no root node", where=where, repair=_LOCK_COMMAND)
     return nodes, root
@@ -236,7 +240,7 @@ def _follow(nodes: Mapping[str, Any], root: Mapping[str, Any], target: object) -
     node: object = root
     for _, name in zip(range(32), target, strict=False) if isinstance(target, list) else ():
         inputs = node.get("inputs") if isinstance(node, dict) else None
-        following = inputs.get(name) if isinstance(inputs, dict) else None
+        following = inputs.get(name) if isinstance(inputs, dict) and isinstance(name, str) else None
         if isinstance(following, list):
             # A path that leads to a path: such chains may be circular, and no kernel has one.
             return None

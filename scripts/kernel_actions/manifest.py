@@ -7,9 +7,11 @@ say ``cuda-minver`` and ``universal``, only as far as planning for an old builde
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +27,12 @@ COMPILED_BACKENDS = ("cpu", "cuda", "metal", "rocm", "xpu")
 UPDATE = "run `kernel-builder update-build`"
 
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
+# It is part of names of files, and may become one of a branch or a tag.
+_LONGEST_NAME = 64
+# The names of sections, which generated files show.
+_COMPONENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+# What no text of build.toml needs, and no generated file could hold: control characters and line ends.
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 # Key → type of its value. A tuple of strings is a choice; a dictionary is a table.
@@ -33,10 +41,22 @@ _Texts = "a list of strings"
 _Number = "a whole number of 0 or more"
 _Flag = "true or false"
 _Version = "a version in quotes"
+_Numeric = "a version of numbers and dots in quotes"
+_Packages = "a list of names of packages"
+_Capabilities = 'a list of compute capabilities such as "9.0a"'
 _Dependencies = "a list of kernels"
 _StableAbi = "a version in quotes, or a table of them by backend"
+# Nix compares bounds with text in them too ("2.13rc1"); a stable ABI is numbers.
+_FORMS = {
+    _Version: re.compile(r"[0-9A-Za-z.+_-]{1,64}"),
+    _Numeric: re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){0,3}"),
+    _Packages: re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?"),
+    _Capabilities: re.compile(r"[0-9]{1,3}\.[0-9]{1,3}[af]?(\+PTX)?"),
+}
+# As large as a number of other programs can be.
+_LARGEST_NUMBER = 2**63 - 1
 
-_DEPENDS = {"kernel-depends": _Dependencies, "python-depends": _Texts}
+_DEPENDS = {"kernel-depends": _Dependencies, "python-depends": _Packages}
 _COMPONENT: dict[str, Any] = {
     "backend": COMPILED_BACKENDS,
     "cxx-flags": _Texts,
@@ -46,7 +66,7 @@ _COMPONENT: dict[str, Any] = {
 }
 _COMPONENT_BY_BACKEND: dict[str, dict[str, Any]] = {
     "cpu": {},
-    "cuda": {"cuda-capabilities": _Texts, "cuda-flags": _Texts, "cuda-minver": _Version},
+    "cuda": {"cuda-capabilities": _Capabilities, "cuda-flags": _Texts, "cuda-minver": _Version},
     "metal": {},
     "rocm": {"rocm-archs": _Texts, "hip-flags": _Texts},
     "xpu": {"sycl-flags": _Texts},
@@ -64,7 +84,7 @@ _SCHEMA: dict[str, Any] = {
         "hub": {"repo-id": _Text, "branch": _Text},
         "cuda": {"minver": _Version, "maxver": _Version, **_DEPENDS},
         "neuron": _DEPENDS,
-        "tpu": {"python-depends": _Texts},
+        "tpu": {"python-depends": _Packages},
         "xpu": _DEPENDS,
     },
     "torch": {
@@ -76,7 +96,7 @@ _SCHEMA: dict[str, Any] = {
         "stable-abi": _StableAbi,
         "cxx-flags": _Texts,
     },
-    "torch-noarch": {"pyext": _Texts, "cuda_capabilities": _Texts, "rocm_archs": _Texts},
+    "torch-noarch": {"pyext": _Texts, "cuda_capabilities": _Capabilities, "rocm_archs": _Texts},
     "tvm-ffi": {"include": _Texts, "pyext": _Texts, "src": _Texts, "cxx-flags": _Texts},
     "kernel": {},
 }
@@ -202,7 +222,9 @@ def load(kernel_dir: Path) -> Manifest:
         kernel_dir / "build.toml",
         repair="give the folder of a kernel in the kernel-builder format",
     )
-    errors = list(_check(file))
+    _check_path(file.path)
+    # More than these nobody reads, and a hostile file has a hundred thousand.
+    errors = list(islice(_check(file), 50))
     if errors:
         first = errors[0]
         also = [f"also {_line(error)}{error.what}" for error in errors[1:4]]
@@ -210,6 +232,16 @@ def load(kernel_dir: Path) -> Manifest:
         repair = "; ".join(part for part in (first.repair, *also) if part)
         raise WrongInput(first.what, where=first.where, repair=repair)
     return _read(file)
+
+
+def _check_path(path: Path) -> None:
+    """Paths are in outputs and in generated files, which are UTF-8."""
+    try:
+        os.path.abspath(path).encode()
+    except UnicodeEncodeError as error:
+        raise WrongInput(
+            "the path of the kernel's folder is not UTF-8", where=Place(path), repair="rename the folder"
+        ) from error
 
 
 def _line(error: KernelActionsError) -> str:
@@ -223,6 +255,7 @@ def _check(file: TomlFile) -> Iterator[KernelActionsError]:
     if not isinstance(general, dict):
         yield WrongInput("has no [general] section", where=Place(file.path), repair="it names the kernel")
         return
+    yield from _check_characters(file, "", values)
     edition = general.get("edition", 4 if "backends" in general else 3)
     schema = dict(_SCHEMA)
     if edition == 3:
@@ -244,7 +277,7 @@ def _check(file: TomlFile) -> Iterator[KernelActionsError]:
             where=file.place(frameworks[1]),
             repair="a kernel has one of [torch], [torch-noarch] and [tvm-ffi]",
         )
-    elif not frameworks and edition >= 4:
+    elif not frameworks and edition in (4, 5):
         yield WrongInput(
             "has none of [torch], [torch-noarch] and [tvm-ffi]",
             where=file.place("general"),
@@ -253,9 +286,9 @@ def _check(file: TomlFile) -> Iterator[KernelActionsError]:
 
 
 def _check_general(file: TomlFile, general: dict[str, Any], edition: Any) -> Iterator[KernelActionsError]:
-    if edition not in (3, 4, 5):
+    if isinstance(edition, int) and edition not in (3, 4, 5):
         yield WrongInput(
-            f"edition {edition!r} is not known",
+            f"edition {_shown(edition)} is not known",
             where=file.place("general.edition"),
             repair="this version of the suite knows editions 3 to 5",
         )
@@ -266,21 +299,28 @@ def _check_general(file: TomlFile, general: dict[str, Any], edition: Any) -> Ite
     name = general.get("name")
     if isinstance(name, str) and not _NAME.fullmatch(name):
         yield WrongInput(
-            f"name {name!r} is not a kernel's name",
+            f"name {_shown(name)} is not a kernel's name",
             where=file.place("general.name"),
             repair="use small letters, digits and dashes, with a letter first and no dash at the end",
+        )
+    elif isinstance(name, str) and len(name) > _LONGEST_NAME:
+        yield WrongInput(
+            f"the name has {len(name)} characters",
+            where=file.place("general.name"),
+            repair=f"use {_LONGEST_NAME} or fewer: it is part of names of files",
         )
     hub = general.get("hub")
     repo_id = hub.get("repo-id") if isinstance(hub, dict) else None
     if isinstance(repo_id, str) and not _REPO_ID.fullmatch(repo_id):
         yield WrongInput(
-            f"repo-id {repo_id!r} is not of the form owner/name", where=file.place("general.hub.repo-id")
+            f"repo-id {_shown(repo_id)} is not of the form owner/name",
+            where=file.place("general.hub.repo-id"),
         )
     backends = general.get("backends")
     for backend in backends if isinstance(backends, list) else ():
         if isinstance(backend, str) and backend not in BACKENDS:
             yield WrongInput(
-                f"backend {backend!r} is not known",
+                f"backend {_shown(backend)} is not known",
                 where=file.place("general.backends"),
                 repair=_nearest(backend, BACKENDS),
             )
@@ -289,6 +329,13 @@ def _check_general(file: TomlFile, general: dict[str, Any], edition: Any) -> Ite
 def _check_components(file: TomlFile, sections: dict[str, Any], is_old: bool) -> Iterator[KernelActionsError]:
     for name, section in sections.items():
         key = f"kernel.{name}"
+        if not _COMPONENT_NAME.fullmatch(name):
+            yield WrongInput(
+                f"[kernel] has {_shown(name)}, which is not a section's name",
+                where=file.place(key),
+                repair="use up to 64 letters without accents, digits, dashes, underscores and dots",
+            )
+            continue
         if not isinstance(section, dict):
             yield _wrong_type(file, key, "a table", section)
             continue
@@ -320,56 +367,80 @@ def _check_table(
             yield from _check_value(file, full, schema[name], value)
 
 
+def _check_characters(file: TomlFile, key: str, value: Any) -> Iterator[KernelActionsError]:
+    """No text has a control character: it would end the line in a generated file, or worse."""
+    if isinstance(value, str):
+        if found := _CONTROL.search(value):
+            yield WrongInput(f"{key} has the control character {found.group()!r}", where=file.place(key))
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _check_characters(file, f"{key}.{name}".lstrip("."), item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _check_characters(file, key, item)
+
+
 def _check_value(
     file: TomlFile, key: str, kind: str | tuple[str, ...], value: Any
 ) -> Iterator[KernelActionsError]:
     if isinstance(kind, tuple):
         if value not in kind:
             repair = _nearest(str(value), kind)
-            yield WrongInput(f"{key} is {value!r}", where=file.place(key), repair=repair)
+            yield WrongInput(f"{key} is {_shown(value)}", where=file.place(key), repair=repair)
         return
     if kind == _StableAbi and isinstance(value, dict):
         for backend, version in value.items():
             if backend not in BACKENDS:
                 yield _unknown(file, key, backend, dict.fromkeys(BACKENDS))
-            yield from _check_value(file, f"{key}.{backend}", _Version, version)
+            yield from _check_value(file, f"{key}.{backend}", _Numeric, version)
         return
     if not _is_a(kind, value):
         yield _wrong_type(file, key, kind, value)
 
 
 def _is_a(kind: str, value: Any) -> bool:
-    if kind == _Texts:
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if kind in (_Texts, _Packages, _Capabilities):
+        return isinstance(value, list) and all(
+            isinstance(item, str) and (kind == _Texts or _FORMS[kind].fullmatch(item)) for item in value
+        )
     if kind == _Number:
-        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return _is_number(value)
     if kind == _Flag:
         return isinstance(value, bool)
     if kind == _Dependencies:
         return isinstance(value, list) and all(
             isinstance(item, dict)
             and isinstance(item.get("repo-id"), str)
-            and (isinstance(item.get("version"), int) != isinstance(item.get("revision"), str))
+            and (_is_number(item.get("version")) != isinstance(item.get("revision"), str))
             for item in value
         )
-    if kind in (_Version, _StableAbi):
-        return isinstance(value, str) and bool(value)
+    if kind in (_Version, _Numeric, _StableAbi):
+        form = _FORMS[_Numeric if kind == _StableAbi else kind]
+        return isinstance(value, str) and form.fullmatch(value) is not None
     return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_NUMBER
+
+
+def _shown(value: Any) -> str:
+    """A value in a message, which a long one must not fill."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
 def _wrong_type(file: TomlFile, key: str, kind: str, value: Any) -> KernelActionsError:
     repair = ""
-    if kind in (_Version, _StableAbi) and isinstance(value, int | float):
-        repair = f'write "{value}": 2.10 without quotes is the number 2.1'
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return WrongInput(f"{key} is {shown}, which is not {kind}", where=file.place(key), repair=repair)
+    if kind in (_Version, _Numeric, _StableAbi) and isinstance(value, int | float):
+        repair = f'write "{_shown(value)}": 2.10 without quotes is the number 2.1'
+    return WrongInput(f"{key} is {_shown(value)}, which is not {kind}", where=file.place(key), repair=repair)
 
 
 def _unknown(file: TomlFile, table: str, name: str, known: Mapping[str, Any]) -> KernelActionsError:
     full = f"{table}.{name}".lstrip(".")
     place = file.place(full)
-    return WrongInput(f"key {full!r} is not known", where=place, repair=_nearest(name, tuple(known)))
+    return WrongInput(f"key {_shown(full)} is not known", where=place, repair=_nearest(name, tuple(known)))
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

@@ -40,19 +40,26 @@ newest_first = cmp_to_key(_compare_reversed)
 
 
 def _is_before(a: str, b: str) -> bool:
-    if a.isdigit() and b.isdigit():
-        return int(a) < int(b)
-    if a == "" and b.isdigit():
+    if _is_number(a) and _is_number(b):
+        # Without `int`, which takes no number of thousands of digits.
+        a, b = a.lstrip("0"), b.lstrip("0")
+        return (len(a), a) < (len(b), b)
+    if a == "" and _is_number(b):
         return True
     if a == "pre" and b != "pre":
         return True
     if b == "pre":
         return False
-    if b.isdigit():
+    if _is_number(b):
         return True
-    if a.isdigit():
+    if _is_number(a):
         return False
     return a < b
+
+
+def _is_number(component: str) -> bool:
+    # Other digits than these ("²") are text to Nix.
+    return component.isascii() and component.isdigit()
 
 
 def major_minor(version: str) -> str:

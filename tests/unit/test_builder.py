@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kernel_actions import builder
-from kernel_actions.errors import KernelActionsError
+from kernel_actions.errors import KernelActionsError, WrongInput
 
 from tests.unit.conftest import REVISION
 from tests.unit.kernels import CUDA
@@ -61,6 +62,11 @@ def test_builder_is_found(kernel_dir: Callable[..., Path], lock: str) -> None:
         ('{"version": 4}', 2, "has version 4"),
         ('{"version": 7}', 2, "has no root node"),
         ('{"version": 7, "nodes": {}, "root": "root"}', 2, "has no root node"),
+        ('{"version": 7, "nodes": {}, "root": []}', 2, "has no root node"),
+        ('{"version": 7, "nodes": {}, "root": {}}', 2, "has no root node"),
+        (f'{{"version": {"1" * 5000}}}', 2, "has a number that is too long"),
+        (_lock({"a": [["x"]]}), 2, "no input is the builder"),
+        (_lock({"a": [{}]}), 2, "no input is the builder"),
         (_lock({}), 2, "no input is the builder"),
         (_lock({"a": "missing"}), 2, "no input is the builder"),
         (_lock({"a": ["a"]}, a=BUILDER), 2, "no input is the builder"),
@@ -92,6 +98,13 @@ def test_each_error_says_what_and_where(
 
 def test_missing_lock(tmp_path: Path) -> None:
     with pytest.raises(KernelActionsError, match=r"there is no flake.lock .*nix flake lock"):
+        builder.locked(tmp_path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "flake.lock")
+    with pytest.raises(WrongInput, match="it is not a regular file"):
         builder.locked(tmp_path)
 
 

@@ -140,6 +140,9 @@ def test_rule_tvm_ffi(kernel_dir: Callable[..., Path]) -> None:
         ("", "1", -1),
         ("pre", "", -1),
         ("007", "7", 0),
+        ("9" * 5000, "1" + "0" * 5000, -1),
+        ("0" * 5000 + "7", "7", 0),
+        ("²", "1", -1),
     ],
 )
 def test_versions_compare_as_in_nix(left: str, right: str, expected: int) -> None:
