@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ from kernel_actions.local_builder.toolchain import Toolchain
 
 from tests.golden import check_golden
 from tests.local_builder.helpers import BUILD_TOML, edited, toolchain, write_kernel
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 GOLDEN = Path(__file__).parent / "golden"
 CPU = BUILD_TOML
@@ -49,6 +55,7 @@ cuda-minver = "14.0"
 """
 )
 STABLE = edited(BUILD_TOML, ('pyext = ["json"]', 'stable-abi = "2.11"'))
+BUILDERS_OPS = "import torch\n\ndef add_op_namespace_prefix(op_name: str):\n    ...\n"
 NOARCH = BUILD_TOML.partition("[torch]")[0] + '[torch-noarch]\npyext = ["json"]\n'
 CUDA_MACHINE = toolchain(torch="2.11.0+cu130", cuda="13.0", nvcc="13.0")
 
@@ -101,6 +108,28 @@ def test_a_section_that_nvcc_has_no_capability_for_is_an_error(tmp_path: Path) -
     assert str(caught.value.where) == f"{tmp_path}/build.toml:{line}:1"
 
 
+@pytest.mark.parametrize("key", ["torch.cxx-flags", "kernel.scale.cxx-flags"])
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("$<1:-DX>", "has a generator expression"),
+        ("-DX=\\\\", "ends with a backslash"),
+        ("-DX=[", "has brackets without"),
+    ],
+)
+def test_flags_that_cmake_would_change_are_refused(tmp_path: Path, key: str, flag: str, message: str) -> None:
+    before = 'pyext = ["json"]' if key.startswith("torch") else 'backend = "cpu"'
+    with pytest.raises(WrongInput, match=message) as caught:
+        generate(tmp_path, edited(CPU, (before, f'{before}\ncxx-flags = ["{flag}"]')), toolchain())
+    assert f"build.toml:{11 if key.startswith('torch') else 14}:1: {key} has" in str(caught.value)
+
+
+def test_strings_are_quoted_for_toml(tmp_path: Path) -> None:
+    text = edited(CPU, ('pyext = ["json"]', """pyext = ['a"] #', 'b\\c']"""))
+    made = tomllib.loads(generate(tmp_path, text, toolchain()).files["pyproject.toml"])
+    assert made["tool"]["setuptools"]["package-data"] == {"*": ['*.a"] #', "*.b\\c"]}
+
+
 def test_only_sources_that_mention_the_name_are_compiled_with_it(tmp_path: Path) -> None:
     assert named(generate(tmp_path / "binding", CPU, toolchain())) == ["torch-ext/torch_binding.cpp"]
     folder = write_kernel(tmp_path / "header")
@@ -145,7 +174,7 @@ def test_the_hash_is_of_names_and_contents(kernel_dir: Path) -> None:
     (kernel_dir / "README.md").write_text("not a source")
     (kernel_dir / "torch-ext" / "tiny_scale" / "__pycache__").mkdir()
     (kernel_dir / "torch-ext" / "tiny_scale" / "__pycache__" / "x.pyc").write_text("")
-    (kernel_dir / "torch-ext" / "tiny_scale" / "_ops.py").write_text("from kernel-builder")
+    (kernel_dir / "torch-ext" / "tiny_scale" / "_ops.py").write_text(BUILDERS_OPS)
     assert current() == first
     (kernel_dir / "csrc" / "not-listed.h").write_text("")
     second = current()

@@ -64,6 +64,7 @@ def test_torch_is_looked_at_without_importing_it(tmp_path: Path, monkeypatch: py
     ("variables", "message"),
     [
         ({"CXX": "no-such-compiler"}, "CXX is 'no-such-compiler', which cannot be run"),
+        ({"CXX": '"'}, "CXX is '\"', which is not a command: No closing quotation"),
         ({"CXX": "sh -m64"}, "which is more than a compiler"),
         ({"CUDACXX": "/no/nvcc"}, "CUDACXX is '/no/nvcc', which cannot be run"),
     ],
@@ -96,8 +97,9 @@ def test_capabilities_can_be_asked_for() -> None:
     assert toolchain._wanted_capabilities({"TORCH_CUDA_ARCH_LIST": "8.0;9.0a 12.0+PTX"}) == (
         "8.0", "9.0a", "12.0+PTX"
     )  # fmt: skip
-    with pytest.raises(WrongInput, match="TORCH_CUDA_ARCH_LIST has 'Hopper'"):
-        toolchain._wanted_capabilities({"TORCH_CUDA_ARCH_LIST": "Hopper"})
+    for wrong in ("Hopper", "٩.٠"):
+        with pytest.raises(WrongInput, match=f"TORCH_CUDA_ARCH_LIST has '{wrong}'"):
+            toolchain._wanted_capabilities({"TORCH_CUDA_ARCH_LIST": wrong})
 
 
 def test_what_is_missing_is_said_before_anything_is_compiled(tmp_path: Path) -> None:
@@ -123,7 +125,7 @@ def test_cores_and_memory_limit_the_jobs(
     assert compilation.job_count({"MAX_JOBS": "3"}, has_cuda) == 3
 
 
-@pytest.mark.parametrize("value", ["0", "many", "-1"])
+@pytest.mark.parametrize("value", ["0", "many", "-1", "²", "9" * 5000])
 def test_max_jobs_is_a_number(value: str) -> None:
     with pytest.raises(WrongInput, match="MAX_JOBS"):
         compilation.job_count({"MAX_JOBS": value}, has_cuda=False)

@@ -24,6 +24,11 @@ _NVCC_MEMORY = 5_000_000_000
 # Compilers say little that is worth reading after this many errors.
 _SHOWN_ERRORS = 10
 _STEP = re.compile(r"\[(?P<done>\d+)/(?P<all>\d+)\] (?:Building|Linking) \w+ (?P<what>.*)")
+# The file, and its function where the error is not of the generation that follows the last of them.
+_CMAKE_ERROR = re.compile(
+    r"^CMake Error(?: (?:at|in) (?P<file>[^:\n]+):(?:\d+ \((?P<command>\w+)\))?)?", re.MULTILINE
+)
+_OF_MACHINE = ("cmake_minimum_required", "project", "find_package")
 _CONFIGURED = "kernel-actions-configured"
 # Runs a program that is asked to end when its parent is gone: after a `kill -9` no compiler goes on
 # in a folder whose lock is free. Prctl's option 1 is PR_SET_PDEATHSIG; it outlasts the exec.
@@ -68,7 +73,8 @@ class Build:
         made: Project,
         annotate: bool,
     ) -> None:
-        self.tree = folder / "cmake"
+        # Beside the Python package, which may have any name but one with a dot.
+        self.tree = folder / ".cmake"
         self.log = folder / "build.log"
         self._folder = folder
         self._kernel_dir = kernel_dir
@@ -111,9 +117,14 @@ class Build:
         if self._call(command) != 0:
             output = self._output()
             self._check_surroundings(output)
-            raise WrongSurroundings(
-                f"CMake cannot set the build up: {_cmake_error(output)}", where=Place(self.log)
-            )
+            what = f"CMake cannot set the build up: {_cmake_error(output)}"
+            if _is_of_project(output):
+                raise WrongInput(
+                    what,
+                    where=Place(self._kernel_dir / "build.toml"),
+                    repair=f"the whole log is {self.log}",
+                )
+            raise WrongSurroundings(what, where=Place(self.log))
         mark.write_text(state, encoding="utf-8")
 
     def _call(self, command: Sequence[str | Path]) -> int:
@@ -182,8 +193,8 @@ def job_count(environment: Mapping[str, str], has_cuda: bool) -> int:
     """How many compilers to run at once: ``MAX_JOBS``, else what cores and memory allow."""
     asked = environment.get("MAX_JOBS", "")
     if asked:
-        if not asked.isdigit() or int(asked) < 1:
-            raise WrongInput(f"MAX_JOBS is {asked!r}, which is not a whole number above 0")
+        if not re.fullmatch("[0-9]{1,6}", asked) or int(asked) < 1:
+            raise WrongInput(f"MAX_JOBS is {asked[:40]!r}, which is not a whole number above 0")
         return int(asked)
     per_job = _NVCC_MEMORY if has_cuda else _CXX_MEMORY
     return max(1, min(_cores(), _memory() // per_job))
@@ -215,6 +226,16 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     for name in ("NINJA_STATUS", "CLICOLOR_FORCE", "GCC_COLORS", "MAKEFLAGS", "CMAKE_GENERATOR"):
         kept.pop(name, None)
     return {**kept, "LC_ALL": "C"}
+
+
+def _is_of_project(output: str) -> bool:
+    """Whether CMake's first error is about what build.toml lists.
+
+    The generated file looks for compilers and libraries first, in ``project`` and ``find_package``: those
+    are the machine's, and so is what CMake's own files say.
+    """
+    found = _CMAKE_ERROR.search(output)
+    return found is not None and found["file"] == "CMakeLists.txt" and found["command"] not in _OF_MACHINE
 
 
 def _cmake_error(output: str) -> str:

@@ -25,7 +25,7 @@ from kernel_actions.local_builder.sources import Sources
 from kernel_actions.local_builder.target import Target
 from kernel_actions.manifest import KernelDependency, Manifest
 
-METADATA = "metadata.json"
+METADATA = sources.METADATA
 # In place of kernel-builder's version: what says in metadata.json that it was not kernel-builder.
 BUILDER_VERSION = f"{__version__}+kernel-actions.local"
 

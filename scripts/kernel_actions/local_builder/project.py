@@ -7,6 +7,7 @@ that they are for, and the compute capabilities of each section.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from string import Template
 
 from kernel_actions import nix_version
-from kernel_actions.errors import WrongSurroundings
+from kernel_actions.errors import WrongInput, WrongSurroundings
 from kernel_actions.local_builder import cuda, sources
 from kernel_actions.local_builder.sources import PACKAGE_ROOT, Sources
 from kernel_actions.local_builder.target import Target
@@ -130,6 +131,7 @@ def _groups(manifest: Manifest, target: Target, toolchain: Toolchain) -> tuple[l
     """The binding and the sections of the backend, and all capabilities that they compile for."""
     binding = manifest.binding
     title = "The binding: it registers the operators."
+    _check_flags(manifest, "torch.cxx-flags", binding.cxx_flags)
     groups = [_Group(title, _normal(binding.src), binding.include, binding.cxx_flags)]
     everything: dict[str, None] = {}
     for component in sources.components(manifest, target.backend):
@@ -140,9 +142,29 @@ def _groups(manifest: Manifest, target: Target, toolchain: Toolchain) -> tuple[l
                 continue
             everything.update(dict.fromkeys(found))
             cuda_flags = (*(flag for one in found for flag in cuda.flags(one)), *cuda_flags)
-        title, names = f"[kernel.{component.name}]", _normal(component.src)
-        groups.append(_Group(title, names, component.include, component.cxx_flags, cuda_flags))
+        key, names = f"kernel.{component.name}", _normal(component.src)
+        _check_flags(manifest, f"{key}.cxx-flags", component.cxx_flags)
+        _check_flags(manifest, f"{key}.cuda-flags", component.cuda_flags)
+        groups.append(_Group(f"[{key}]", names, component.include, component.cxx_flags, cuda_flags))
     return groups, tuple(everything)
+
+
+def _check_flags(manifest: Manifest, key: str, flags: Iterable[str]) -> None:
+    """Raise ``WrongInput`` for a flag that would not come out of CMake's lists as it went in."""
+    for flag in flags:
+        reason = ""
+        if "$<" in flag:
+            reason = "has a generator expression of CMake"
+        elif flag.endswith("\\"):
+            reason = "ends with a backslash, which would join it with the next one"
+        elif flag.count("[") != flag.count("]"):
+            reason = "has brackets without their other half, which would join it with the next one"
+        if reason:
+            raise WrongInput(
+                f"{key} has {flag!r}, which {reason}",
+                where=manifest.place(key),
+                repair="write the flag in another way, or a macro into a header",
+            )
 
 
 def _capabilities(manifest: Manifest, component: Component, toolchain: Toolchain) -> tuple[str, ...] | None:
@@ -340,8 +362,8 @@ def _pyproject(manifest: Manifest, target: Target, torch: Torch | None, found: S
         build_requires += ["cmake>=3.26", "ninja", torch_requirement]
     return _filled(
         "pyproject.toml.in",
-        name=manifest.name,
-        version=f"{manifest.version}.0.0+local",
+        name=_string(manifest.name),
+        version=_string(f"{manifest.version}.0.0+local"),
         dependencies=_strings([torch_requirement, *depends]),
         build_requires=_strings(build_requires),
         packages=_strings(packages),
@@ -350,4 +372,9 @@ def _pyproject(manifest: Manifest, target: Target, torch: Torch | None, found: S
 
 
 def _strings(values: Iterable[str]) -> str:
-    return ", ".join(f'"{value}"' for value in values)
+    return ", ".join(_string(value) for value in values)
+
+
+def _string(text: str) -> str:
+    """A string of TOML: JSON's escapes are TOML's too. Neither it nor build.toml has control characters."""
+    return json.dumps(text, ensure_ascii=False)

@@ -181,7 +181,12 @@ def tool(name: Literal["cmake", "ninja"]) -> Path:
 
 
 def _find_compiler(environment: Mapping[str, str]) -> Compiler | None:
-    words = shlex.split(environment.get("CXX", ""))
+    try:
+        words = shlex.split(environment.get("CXX", ""))
+    except ValueError as error:
+        raise WrongInput(
+            f"CXX is {environment['CXX']!r}, which is not a command: {error}", repair="name a compiler"
+        ) from error
     launcher = words.pop(0) if words and Path(words[0]).name in _LAUNCHERS else ""
     if len(words) > 1:
         raise WrongInput(
@@ -248,7 +253,7 @@ def _wanted_capabilities(environment: Mapping[str, str]) -> tuple[str, ...]:
     listed = environment.get("TORCH_CUDA_ARCH_LIST", "").replace(";", " ").split()
     if listed:
         for entry in listed:
-            if not re.fullmatch(r"\d+\.\d[af]?(\+PTX)?", entry):
+            if not re.fullmatch(r"[0-9]{1,3}\.[0-9][af]?(\+PTX)?", entry):
                 raise WrongInput(
                     f"TORCH_CUDA_ARCH_LIST has {entry!r}, which is not a compute capability",
                     repair="write them as in 8.0;9.0a+PTX",

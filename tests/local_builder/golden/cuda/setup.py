@@ -36,7 +36,7 @@ class CMakeBuild(build_ext):
         if torch is None:
             sys.exit("Torch is not installed: install it, then use pip with --no-build-isolation")
         # Not the tree of kernel-actions: pip's CMake and Ninja may be gone when that is built again.
-        tree = PROJECT / "cmake-pip"
+        tree = PROJECT / ".cmake-pip"
         subprocess.run(
             [
                 program("cmake"), "-S", str(PROJECT), "-B", str(tree), "-G", "Ninja",
@@ -59,6 +59,7 @@ class CMakeBuild(build_ext):
 setup(
     ext_modules=[Extension("tiny_scale._tiny_scale_cuda_0123abc", sources=[], py_limited_api=True)],
     cmdclass={"build_ext": CMakeBuild},
-    options={"bdist_wheel": {"py_limited_api": "cp39"}},
+    # Names that no package has: a kernel may be called `build`.
+    options={"bdist_wheel": {"py_limited_api": "cp39"}, "build": {"build_base": ".pip"}},
     zip_safe=False,
 )
