@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_actions import built, console, git, github, loading, manifest, process
-from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongSurroundings
+from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.local_builder import compilation, layout, project, sources, target, toolchain
 from kernel_actions.local_builder.project import Project
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Where the output folder keeps the generated projects, for the next build and for `pip install -e`.
 WORK_FOLDER = ".local"
+# Beside the folders of the sources that build.toml lists.
+_NOT_FOR_OUTPUT = (".git", "csrc", sources.PACKAGE_ROOT, "tests")
 # As many digits as the builder takes of a commit.
 _SHORT = 7
 
@@ -150,6 +152,7 @@ def build(
     chosen = target.choose(kernel, tools, variant)
     target.check_dependencies(kernel, chosen)
     output = kernel_dir / output
+    _check_folders(kernel, chosen, output)
     folder = output / chosen.variant
     work = _work_folder(output) / chosen.variant
     is_planned = _is_planned(kernel_dir, chosen.variant)
@@ -178,10 +181,46 @@ def build(
     return report
 
 
+def _check_folders(kernel: Manifest, chosen: Target, output: Path) -> None:
+    """Raise ``WrongInput`` for an output folder that is not one for what is built alone, and for paths
+    that cannot be compiled in."""
+    directory, resolved = kernel.directory.resolve(), output.resolve()
+    if directory.is_relative_to(resolved):
+        raise WrongInput(
+            f"--output is {output}, which holds the kernel",
+            repair="choose a folder for what is built, as build",
+        )
+    try:
+        str(resolved).encode()
+    except UnicodeEncodeError as error:
+        raise WrongInput("--output is not UTF-8", where=Place(output), repair="rename the folder") from error
+    listed = sources.folders(kernel, chosen.backend) if chosen.is_compiled else ()
+    for name in (*_NOT_FOR_OUTPUT, *listed):
+        taken = (directory / name).resolve()
+        if resolved.is_relative_to(taken) or taken.is_relative_to(resolved):
+            raise WrongInput(
+                f"--output is {output}, but {name} is a folder of the kernel's sources",
+                repair="choose a folder for what is built, as build",
+            )
+    paths = (("the kernel's folder", directory), ("the output folder", resolved))
+    for what, path in paths if chosen.is_compiled else ():
+        if unfit := sources.unfit_character(str(path)):
+            raise WrongInput(
+                f"the path of {what} has the character {unfit!r}, which CMake cannot take",
+                where=Place(path),
+                repair="use a folder without it",
+            )
+
+
 def _work_folder(output: Path) -> Path:
     work = output / WORK_FOLDER
-    if not output.exists():
-        output.mkdir(parents=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise WrongInput(
+            f"--output is {output}, which is not a folder", repair="choose another folder"
+        ) from error
+    if not (output / ".gitignore").exists():
         # Nothing here is a source; git need not ask the author about it.
         (output / ".gitignore").write_text("*\n", encoding="utf-8")
     work.mkdir(exist_ok=True)
@@ -347,7 +386,7 @@ def _is_planned(kernel_dir: Path, variant: str) -> bool | None:
 
     try:
         return any(one.name == variant for one in matrix.planned_variants(kernel_dir))
-    except KernelActionsError:
+    except (WrongInput, WrongSurroundings):
         return None
 
 

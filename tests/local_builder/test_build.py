@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel_actions import build
-from kernel_actions.errors import KernelFailed
-from kernel_actions.local_builder import toolchain
+from kernel_actions import build, matrix
+from kernel_actions.errors import Interrupted, KernelFailed, WrongInput, WrongSurroundings
+from kernel_actions.local_builder import compilation, toolchain
 
 from tests.local_builder.helpers import BUILD_TOML, commit, edited, write_kernel
+from tests.local_builder.helpers import toolchain as machine
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "scripts" / "kernel-actions"
 NEEDED = ("torch", "kernels", "kernels_data", "kernel_abi_check")
@@ -263,6 +264,88 @@ def test_a_missing_source_is_an_error_of_build_toml(kernel_dir: Path) -> None:
     assert ended.code == 2
     assert ended.err.startswith(f"kernel-actions: {kernel_dir}/build.toml:16:3: csrc/scale.h of")
     assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "output", ["", ".", "..", "csrc", "torch-ext/tiny_scale", "tests/build", ".git", "src", "src/cpu/build"]
+)
+def test_nothing_is_built_into_the_sources(kernel_dir: Path, output: str) -> None:
+    (kernel_dir / "src" / "cpu").mkdir(parents=True)
+    (kernel_dir / "csrc" / "scale.cpp").rename(kernel_dir / "src" / "cpu" / "scale.cpp")
+    (kernel_dir / "build.toml").write_text(edited(BUILD_TOML, ("csrc/scale.cpp", "src/cpu/scale.cpp")))
+    before = sorted(kernel_dir.parent.rglob("*"))
+    with pytest.raises(WrongInput, match=r"--output is .*choose a folder for what is built"):
+        build.build(kernel_dir, output=Path(output), tools=machine())
+    assert sorted(kernel_dir.parent.rglob("*")) == before
+
+
+def test_an_output_that_is_a_file_or_has_no_name_is_refused(kernel_dir: Path) -> None:
+    with pytest.raises(WrongInput, match="--output is not UTF-8"):
+        build.build(kernel_dir, output=Path(os.fsdecode(b"\xff")), tools=machine())
+    (kernel_dir / "build").write_text("")
+    with pytest.raises(WrongInput, match="which is not a folder"):
+        build.build(kernel_dir, tools=machine())
+
+
+@pytest.mark.parametrize("character", [";", '"', "\\", "|", "$", "\n", "[", "`"])
+def test_a_path_that_cmake_cannot_take_is_refused(tmp_path: Path, character: str) -> None:
+    folder = write_kernel(tmp_path / f"a{character}<b")
+    with pytest.raises(WrongInput) as caught:
+        build.build(folder, tools=machine())
+    assert f"the path of the kernel's folder has the character {character!r}"[:-1] in caught.value.what
+    output = tmp_path / f"out{character}"
+    with pytest.raises(WrongInput, match="the path of the output folder has the character"):
+        build.build(write_kernel(tmp_path / "kernel"), output=output, tools=machine())
+    assert not output.exists()
+
+
+def test_a_kernel_may_be_named_like_what_is_generated_and_lie_anywhere(tmp_path: Path) -> None:
+    folder = write_kernel(tmp_path / "#a (b) 'c' %d&e<f>*?", edited(BUILD_TOML, ('"tiny-scale"', '"cmake"')))
+    (folder / "torch-ext" / "tiny_scale").rename(folder / "torch-ext" / "cmake")
+    # Torch's headers would take the compiler seconds.
+    (folder / "torch-ext" / "torch_binding.cpp").write_text('#include "registration.h"\n')
+    first = build.build(folder, is_loaded=False)
+    # Once more, with what the first build left behind.
+    (folder / "torch-ext" / "cmake" / "more.py").write_text("")
+    second = build.build(folder, is_loaded=False)
+    assert not second.reused and second.path == first.path
+    assert (second.path / "more.py").is_file() and next(second.path.glob("_cmake_cpu_*.so")).is_file()
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong", "message"),
+    [
+        ("at CMakeLists.txt:20 (add_library):\n  No such source", WrongInput, "build.toml: CMake cannot"),
+        ("in CMakeLists.txt:\n  No such property", WrongInput, "build.toml: CMake cannot"),
+        ("at CMakeLists.txt:3 (project):\n  No compiler", WrongSurroundings, "build.log: CMake cannot"),
+        (
+            "at /cmake/Test.cmake:9 (try):\n  Broken\nCMake Error at CMakeLists.txt:9 (set):\n  No",
+            WrongSurroundings,
+            "build.log: CMake",
+        ),
+        ("at /cmake/Modules/Test.cmake:9 (message):\n  Broken", WrongSurroundings, "build.log: CMake"),
+    ],
+)
+def test_what_build_toml_lists_is_not_the_machines_fault(
+    kernel_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, wrong: type, message: str
+) -> None:
+    cmake = tmp_path / "cmake"
+    cmake.write_text(f"#!/bin/sh\necho 'CMake Error {said}'\nexit 1\n")
+    cmake.chmod(0o755)
+    monkeypatch.setattr(compilation, "tool", lambda _name: cmake)
+    with pytest.raises(wrong, match=message):
+        build.build(kernel_dir)
+
+
+def test_an_interrupt_is_not_taken_for_an_unknown_plan(
+    kernel_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_kernel_dir: Path) -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(matrix, "planned_variants", interrupted)
+    with pytest.raises(Interrupted):
+        build.build(kernel_dir, tools=machine())
 
 
 def test_an_unknown_variant_is_an_error(kernel_dir: Path) -> None:
