@@ -9,8 +9,8 @@ PYTHON = python=$$($(ACTIONS) environment --for dev) && "$$python" -I
 run:  ## Take the example kernel from source to a Hub on this machine and back
 	@$(ACTIONS) pipeline
 
-test:  ## Run all tests (ARGS="-k matrix" selects some)
-	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
+test:  ## Run the tests (ALL=1: also those that take minutes; ARGS="-k matrix" selects some)
+	@$(PYTHON) -m pytest -n 2 --dist loadfile $(if $(ALL),,-m "not slow") $(ARGS)
 
 lint:  ## Check the style, the types, the actions and the workflows
 	@$(PYTHON) scripts/lint.py

@@ -72,7 +72,7 @@ def test_a_changed_source_is_built_tested_and_published_again(built_copy: Path) 
     assert results["build"] == "built, uncommitted changes"
     assert not results["test"].startswith("unchanged")
     assert "files" in results["stage"]
-    assert results["promote"] == "released 1.0.1"
+    assert results["promote"] == "released 1.0.2"
 
 
 def test_a_compile_error_names_the_line(built_copy: Path) -> None:
@@ -129,7 +129,14 @@ def test_no_test_is_a_failure(built_copy: Path) -> None:
             2,
             "kernel-actions.toml:5:1: key 'pipeline.dmeo' is not known",
         ),
-        ("kernel-actions.toml", "photograph.py", "missing.py", 1, "the demo failed: FileNotFoundError"),
+        pytest.param(
+            "kernel-actions.toml",
+            "photograph.py",
+            "missing.py",
+            1,
+            "the demo failed: FileNotFoundError",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_wrong_input_is_one_line(
@@ -155,12 +162,12 @@ def test_a_hub_that_is_down(built_copy: Path) -> None:
     ("stage", "number"),
     [
         ("build", signal.SIGINT),
-        ("build", signal.SIGTERM),
-        ("test", signal.SIGINT),
+        pytest.param("build", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("test", signal.SIGINT, marks=pytest.mark.slow),
         ("stage", signal.SIGTERM),
-        ("verify", signal.SIGINT),
-        ("promote", signal.SIGTERM),
-        ("load", signal.SIGINT),
+        pytest.param("verify", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("promote", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("load", signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
 def test_interrupted_in_any_stage_the_next_run_finishes(built_copy: Path, stage: str, number: int) -> None:

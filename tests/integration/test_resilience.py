@@ -13,6 +13,8 @@ import pytest
 
 from tests.integration.conftest import environment, git, kernel_actions
 
+# Minutes of real runs: `make test ALL=1` and the CI run them.
+pytestmark = pytest.mark.slow
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount and to change users")
 
 
@@ -95,8 +97,13 @@ def test_a_shallow_clone_without_an_identity_is_enough(built_copy: Path, tmp_pat
     subprocess.run(
         ["git", "clone", "--quiet", "--depth=1", f"file://{built_copy}", clone], check=True, cwd=tmp_path
     )
-    shutil.copytree(built_copy / "build", clone / "build", symlinks=True, dirs_exist_ok=True)
+    shutil.copytree(
+        built_copy / "build", clone / "build", symlinks=True, dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns(".pipeline"),
+    )  # fmt: skip
     variables = {"HOME": str(tmp_path / "nobody"), "GIT_CONFIG_NOSYSTEM": "1"}
-    finished = kernel_actions(clone, "pipeline", variables=variables)
-    assert finished.returncode == 0, finished.stderr
+    for _ in range(2):
+        finished = kernel_actions(clone, "pipeline", variables=variables)
+        assert finished.returncode == 0, finished.stderr
+    assert "released 1.0.0" not in finished.stdout
     assert git(clone, "status", "--porcelain") == ""

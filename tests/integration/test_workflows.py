@@ -107,6 +107,7 @@ def test_build_and_test_publishes_what_passed(author: Path, tmp_path: Path) -> N
     assert metadata["provenance"]["kernel"]["commit"] == git(author, "rev-parse", "HEAD").strip()
 
 
+@pytest.mark.slow
 def test_a_failing_test_stops_the_job_and_nothing_is_published(author: Path, tmp_path: Path) -> None:
     test = author / "tests" / "kernel" / "test_wrong.py"
     test.write_text("import pytest\n\n@pytest.mark.kernels_ci\ndef test_it():\n    assert 1 == 2\n")
@@ -125,6 +126,7 @@ def test_a_failing_test_stops_the_job_and_nothing_is_published(author: Path, tmp
     assert not list((tmp_path / "act" / "artifacts").iterdir())
 
 
+@pytest.mark.slow
 def test_a_pull_request_of_a_fork_sees_no_secret_and_publishes_nothing(author: Path, tmp_path: Path) -> None:
     planted = tmp_path / "planted"
     text = f'"; touch {planted}; $(touch {planted}) `touch {planted}`'
@@ -169,6 +171,7 @@ def test_a_pull_request_is_checked(author: Path, tmp_path: Path) -> None:
     assert "Build one variant" not in log.partition("KA302")[2]
 
 
+@pytest.mark.slow
 def test_a_release_is_staged_verified_promoted_and_tagged(author: Path, tmp_path: Path) -> None:
     with embedded_hub(tmp_path / "hub") as address:
         arguments = (

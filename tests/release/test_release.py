@@ -762,6 +762,7 @@ def _is_whole(api: HfApi, repo_id: str, files: dict[str, str], tmp_path: Path) -
     return bool(found)
 
 
+@pytest.mark.slow
 def test_killed_after_any_change_the_next_run_finishes(
     tmp_path: Path, address: str, api: HfApi, repo_id: str, quick: list[str], tree: Tree
 ) -> None:
