@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import httpx2
@@ -23,7 +24,10 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.hf_api import RepoFile, RepoFolder
+from huggingface_hub.hf_api import CommitInfo, RepoFile, RepoFolder
+from kernel_actions.hub import server as hub_server
+from kernel_actions.hub import storage
+from kernel_actions.hub.embedded import LIFELINE
 
 from tests.hub.helpers import PROGRAM, Server
 
@@ -119,6 +123,7 @@ def test_listings_come_in_pages(shared: Server, api: HfApi, repo: str) -> None:
     assert first.links["next"]["url"].startswith(shared.url)
     entries = list(api.list_repo_tree(repo, "many", repo_type="kernel"))
     assert [entry.path for entry in entries] == list(contents)
+    assert set(api.list_repo_files(repo, repo_type="kernel")) == {".gitattributes", *contents}
     expanded = list(api.list_repo_tree(repo, "many", repo_type="kernel", expand=True))
     assert len(expanded) == 1050
     assert {entry.last_commit.title for entry in expanded if entry.last_commit} == {"test"}
@@ -193,7 +198,28 @@ def test_pull_requests_leave_the_branch_alone(api: HfApi, repo: str) -> None:
     assert second.pr_num == 2
     refs = api.list_repo_refs(repo, repo_type="kernel", include_pull_requests=True).pull_requests
     assert refs is not None
-    assert [ref.ref for ref in refs] == ["refs/pr/1", "refs/pr/2"]
+    assert [(ref.ref, ref.target_commit) for ref in refs] == [
+        ("refs/pr/1", api.repo_info(repo, revision="refs/pr/1", repo_type="kernel").sha),
+        ("refs/pr/2", second.oid),
+    ]
+    assert api.list_repo_refs(repo, repo_type="kernel").pull_requests is None
+
+
+def test_a_pull_request_starts_at_its_parent(api: HfApi, repo: str) -> None:
+    first = commit(api, repo, {"x": b"1"})
+    commit(api, repo, {"y": b"1"})
+
+    def propose(parent: str) -> CommitInfo:
+        operations = [CommitOperationAdd("z", b"1")]
+        return api.create_commit(
+            repo, operations, commit_message="pr", repo_type="kernel", create_pr=True, parent_commit=parent
+        )
+
+    info = propose(first[:7])
+    assert info.pr_revision
+    assert list(tree(api, repo, info.pr_revision)) == [".gitattributes", "x", "z"]
+    with pytest.raises(RevisionNotFoundError):
+        propose("0" * 40)
 
 
 def test_what_is_missing_is_told_apart(api: HfApi, repo: str, tmp_path: Path) -> None:
@@ -205,6 +231,40 @@ def test_what_is_missing_is_told_apart(api: HfApi, repo: str, tmp_path: Path) ->
         api.hf_hub_download(repo, "nothing", repo_type="kernel", cache_dir=tmp_path)
     with pytest.raises(RevisionNotFoundError):
         commit(api, repo, {"x": b"1"}, revision="v9")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [("GET", "/api/kernels/acme/nothing", "RepoNotFound"),
+     ("GET", "/api/kernels/acme/nothing/refs", "RepoNotFound"),
+     ("GET", "/api/kernels/acme/nothing/tree/main", "RepoNotFound"),
+     ("HEAD", "/kernels/acme/nothing/resolve/main/x", "RepoNotFound"),
+     ("POST", "/api/kernels/acme/nothing/commit/main", "RepoNotFound"),
+     ("POST", "/api/kernels/acme/nothing/branch/v1", "RepoNotFound"),
+     ("POST", "/api/kernels/acme/nothing/tag/main", "RepoNotFound"),
+     ("POST", "/api/kernels/acme/nothing/preupload/main", "RepoNotFound"),
+     ("PUT", "/kernels/acme/nothing.git/info/lfs/objects/0", "RepoNotFound"),
+     ("GET", "/api/kernels/{repo}/revision/v9", "RevisionNotFound"),
+     ("GET", "/api/kernels/{repo}/tree/v9", "RevisionNotFound"),
+     ("GET", "/api/kernels/{repo}/commits/v9", "RevisionNotFound"),
+     ("POST", "/api/kernels/{repo}/paths-info/v9", "RevisionNotFound"),
+     ("POST", "/api/kernels/{repo}/commit/v9", "RevisionNotFound"),
+     ("DELETE", "/api/kernels/{repo}/branch/v9", "RevisionNotFound"),
+     ("HEAD", "/kernels/{repo}/resolve/v9/x", "RevisionNotFound"),
+     ("GET", "/api/kernels/{repo}/tree/main/nothing", "EntryNotFound"),
+     ("HEAD", "/kernels/{repo}/resolve/main/nothing", "EntryNotFound"),
+     ("GET", "/api/models/{repo}", None),
+     ("PATCH", "/api/kernels/{repo}", None)],
+)  # fmt: skip
+def test_errors_carry_the_code_of_the_real_hub(
+    shared: Server, repo: str, method: str, path: str, code: str | None
+) -> None:
+    content = b'{"tag": "v1", "files": []}' if method == "POST" else None
+    answer = httpx2.request(method, shared.url + path.format(repo=repo), content=content)
+    assert answer.status_code == (405 if method == "PATCH" else 404)
+    assert answer.headers.get("X-Error-Code") == code
+    assert answer.headers["X-Error-Message"]
+    assert method == "HEAD" or answer.json()["error"] == answer.headers["X-Error-Message"]
 
 
 def test_creating_twice_is_told(api: HfApi, repo: str) -> None:
@@ -219,10 +279,10 @@ def test_creating_twice_is_told(api: HfApi, repo: str) -> None:
 # Several at once.
 
 
-def test_of_two_commits_on_one_parent_one_wins(api: HfApi, repo: str) -> None:
+def test_of_many_commits_on_one_parent_one_wins(api: HfApi, repo: str) -> None:
     parent = api.repo_info(repo, repo_type="kernel").sha
     outcomes: list[str] = []
-    together = threading.Barrier(2)
+    together = threading.Barrier(8)
 
     def attempt(name: str) -> None:
         together.wait()
@@ -230,16 +290,15 @@ def test_of_two_commits_on_one_parent_one_wins(api: HfApi, repo: str) -> None:
             commit(api, repo, {name: b"x"}, parent=parent)
             outcomes.append(name)
         except HfHubHTTPError as error:
-            assert error.response.status_code == 412
-            outcomes.append("412")
+            outcomes.append(str(error.response.status_code))
 
-    threads = [threading.Thread(target=attempt, args=(name,)) for name in ("a", "b")]
+    threads = [threading.Thread(target=attempt, args=(name,)) for name in "abcdefgh"]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert "412" in outcomes
-    (winner,) = [name for name in outcomes if name != "412"]
+    (winner,) = set(outcomes) - {"412"}
+    assert sorted(outcomes) == ["412"] * 7 + [winner]
     assert list(tree(api, repo)) == [".gitattributes", winner]
 
 
@@ -284,7 +343,9 @@ def test_a_wrong_hash_is_refused(shared: Server, repo: str) -> None:
     assert httpx2.post(f"{shared.url}/api/kernels/{repo}/commit/main", content=lines).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", "a\x00b", ".git/config"])
+@pytest.mark.parametrize(
+    "path", ["../x", "/etc/x", "a/../../x", "a\x00b", ".git/config", "a/" * 512 + "x", "ü" * 128]
+)
 def test_paths_outside_are_refused(shared: Server, repo: str, path: str) -> None:
     lines = [
         {"key": "header", "value": {"summary": "x"}},
@@ -314,9 +375,58 @@ def test_a_regular_file_that_is_too_large_is_refused(shared: Server, repo: str) 
     assert answer.status_code == 413
 
 
+def header(**more: str) -> bytes:
+    return json.dumps({"key": "header", "value": {"summary": "x", **more}}).encode() + b"\n"
+
+
+DELETION = b'{"key": "deletedFile", "value": {"path": "x"}}\n'
+
+
+def repeated(part: bytes, count: int) -> Iterator[bytes]:
+    """A commit that is too long, in parts, as it never is in memory as a whole."""
+    yield header()
+    for _ in range(count):
+        yield part
+
+
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "10.0.0.1"]
-)
+    ("path", "content", "reason"),
+    [("preupload/main", lambda: b"x" * (hub_server.LARGEST_BODY + 1), "a request may have"),
+     ("commit/main", lambda: repeated(b"x" * 60_000, hub_server.LONGEST_LINE // 60_000 + 1), "a line of"),
+     ("commit/main", lambda: repeated(DELETION * 100, hub_server.MOST_OPERATIONS // 100 + 1), "operations"),
+     ("commit/main", lambda: header(description="x" * hub_server.LONGEST_MESSAGE) + DELETION, "message of"),
+     ("commit/main", lambda: b'{"key": "file", "value": {"path": "x", "content": "'
+      + b"x" * (storage.LFS_THRESHOLD + 1) + b'"}}', "needs LFS"),
+     ("paths-info/main", lambda: b"paths=x&" * (hub_server.MOST_OPERATIONS + 1), "fields")],
+    ids=["body", "line", "operations", "message", "file", "fields"],
+)  # fmt: skip
+def test_what_is_too_large_is_refused(
+    shared: Server, repo: str, path: str, content: Callable[[], bytes | Iterable[bytes]], reason: str
+) -> None:
+    url = f"{shared.url}/api/kernels/{repo}/{path}"
+    answer = httpx2.post(url, content=content(), timeout=30)
+    assert answer.status_code == 413
+    assert reason in answer.headers["X-Error-Message"]
+
+
+def test_an_upload_that_is_too_large_is_refused(shared: Server, repo: str) -> None:
+    body = {"operation": "upload", "objects": [{"oid": "0" * 64, "size": storage.LARGEST_FILE + 1}]}
+    answer = httpx2.post(f"{shared.url}/kernels/{repo}.git/info/lfs/objects/batch", json=body)
+    assert answer.status_code == 413
+
+
+def test_only_the_loopback_address_is_listened_at(shared: Server) -> None:
+    port = int(shared.url.rpartition(":")[2])
+    # Of this machine too, but another address: what listens at all addresses takes it.
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), timeout=5):
+        pass
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "10.0.0.1", "127.0.0.2", "[::1].x",
+     "localhost:", "127.0.0.1:80:80"],
+)  # fmt: skip
 def test_names_of_other_hosts_are_refused(shared: Server, host: str) -> None:
     assert httpx2.get(f"{shared.url}/api/embedded-hub", headers={"Host": host}).status_code in {400, 403}
 
@@ -342,6 +452,9 @@ def test_it_says_that_it_is_embedded(shared: Server) -> None:
 def test_signals_end_it_at_once(start: Callable[..., Server], number: int, code: int) -> None:
     server = start()
     assert server.line == f"Embedded Hub at {server.url} (data in {server.data})\n"
+    assert server.process.stdout is not None
+    usage = f"Use it by: export HF_ENDPOINT={server.url} HF_HUB_DISABLE_XET=1\n"
+    assert server.process.stdout.readline() == usage
     server.api().create_repo("acme/x", repo_type="kernel")
     began = time.monotonic()
     returncode, errors = server.end(number)
@@ -350,17 +463,182 @@ def test_signals_end_it_at_once(start: Callable[..., Server], number: int, code:
     assert len(errors.splitlines()) == 1
 
 
+def test_the_server_of_a_command_says_where_it_is_and_no_more(
+    start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LIFELINE, "1")
+    server = start()
+    server.process.terminate()
+    said, _ = server.process.communicate(timeout=20)
+    assert server.url
+    assert said == ""
+
+
+def unfinished(server: Server, request: str, body: bytes) -> socket.socket:
+    """A connection on which a request with ``body`` was begun; its end is still to come."""
+    host = server.url.removeprefix("http://")
+    connection = socket.create_connection(("127.0.0.1", int(host.partition(":")[2])), timeout=20)
+    head = f"{request} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body) + 1}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+def wait_for(found: Callable[[], object]) -> None:
+    limit = time.monotonic() + 20
+    while not found():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
 def test_a_stalled_upload_does_not_keep_it(start: Callable[..., Server]) -> None:
     server = start()
     server.api().create_repo("acme/x", repo_type="kernel")
-    host = server.url.removeprefix("http://")
-    path = f"/kernels/acme/x.git/info/lfs/objects/{'0' * 64}"
-    with socket.create_connection(("127.0.0.1", int(host.partition(":")[2]))) as connection:
-        connection.sendall(f"PUT {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\nabc".encode())
-        while not list((server.data / "incoming").iterdir()):
-            time.sleep(0.01)
+    incoming = server.data / "incoming"
+    with unfinished(server, f"PUT /kernels/acme/x.git/info/lfs/objects/{'0' * 64}", b"abc"):
+        wait_for(lambda: list(incoming.iterdir()))
         assert server.end() == (143, "kernel-actions: interrupted by SIGTERM\n")
-    assert not list((server.data / "incoming").iterdir())
+    assert not list(incoming.iterdir())
+
+
+def test_a_kill_in_the_middle_of_an_upload_leaves_nothing(start: Callable[..., Server]) -> None:
+    server = start()
+    server.api().create_repo("acme/x", repo_type="kernel")
+    content = os.urandom(2_000_000)
+    oid = hashlib.sha256(content).hexdigest()
+    incoming = server.data / "incoming"
+    with unfinished(server, f"PUT /kernels/acme/x.git/info/lfs/objects/{oid}", content[:-1]):
+        wait_for(lambda: sum(file.stat().st_size for file in incoming.iterdir()) > 1_000_000)
+        server.process.kill()
+        server.process.communicate()
+    assert list(incoming.iterdir())
+
+    server.start()
+    assert not list(incoming.iterdir())
+    batch = {"operation": "upload", "objects": [{"oid": oid, "size": len(content)}]}
+    answer = httpx2.post(f"{server.url}/kernels/acme/x.git/info/lfs/objects/batch", json=batch)
+    assert "upload" in answer.json()["objects"][0]["actions"]
+    api = server.api()
+    commit(api, "acme/x", {"x.bin": content})
+    lfs = tree(api, "acme/x")["x.bin"].lfs
+    assert lfs is not None
+    assert lfs.sha256 == oid
+
+
+def test_a_kill_in_the_middle_of_a_commit_leaves_nothing(start: Callable[..., Server]) -> None:
+    server = start()
+    api = server.api()
+    api.create_repo("acme/x", repo_type="kernel")
+    before = api.list_repo_commits("acme/x", repo_type="kernel")
+    line = b'{"key": "file", "value": {"path": "x", "content": "eA==", "encoding": "base64"}}\n'
+    kept = server.data / "objects" / hashlib.sha256(b"x").hexdigest()[:2]
+    with unfinished(server, "POST /api/kernels/acme/x/commit/main", header() + line):
+        wait_for(kept.exists)
+        server.process.kill()
+        server.process.communicate()
+
+    server.start()
+    api = server.api()
+    assert list(tree(api, "acme/x")) == [".gitattributes"]
+    assert api.list_repo_commits("acme/x", repo_type="kernel") == before
+    commit(api, "acme/x", {"x": b"x"}, parent=before[0].commit_id)
+    assert list(tree(api, "acme/x")) == [".gitattributes", "x"]
+
+
+class SmallDisk(Server):
+    """A server on a file system of 2 MB, which no other process sees."""
+
+    def start(self) -> None:
+        self.data.mkdir()
+        command = [
+            sys.executable,
+            "-I",
+            str(PROGRAM),
+            "hub",
+            "--data",
+            str(self.data / "data"),
+            "--port",
+            "0",
+        ]
+        mount = 'mount -t tmpfs -o size=2m tmpfs "$1" && shift && exec "$@"'
+        self.process = subprocess.Popen(
+            ["unshare", "-Urm", "sh", "-c", mount, "sh", str(self.data), *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        if not self.line:
+            _, errors = self.process.communicate()
+            assert errors.startswith(("unshare:", "mount:")), errors
+            pytest.skip("no file system can be mounted here")
+        self.url = self.line.split()[3]
+        self.disk = Path(f"/proc/{self.process.pid}/root{self.data}")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    if shutil.which("unshare") is None:
+        pytest.skip("no file system can be mounted here")
+    server = SmallDisk(tmp_path / "small")
+    yield server
+    server.process.kill()
+    server.process.communicate()
+
+
+def fill(file: Path, most: int) -> None:
+    with file.open("wb", buffering=0) as stream:
+        for _ in range(most // 1000):
+            try:
+                stream.write(bytes(1000))
+            except OSError:
+                break
+
+
+def test_a_full_disk_is_told_and_survived(small_disk: SmallDisk, tmp_path: Path) -> None:
+    server = small_disk
+    api = server.api()
+    api.create_repo("acme/x", repo_type="kernel")
+    fill(server.disk / "other", 500_000)
+
+    # A file that does not fit leaves the space that it took.
+    content = os.urandom(3_000_000)
+    upload = f"/kernels/acme/x.git/info/lfs/objects/{hashlib.sha256(content).hexdigest()}"
+    with httpx2.Client(base_url=server.url, timeout=30) as client:
+        answer = client.put(upload, content=content)
+    assert answer.status_code == 507
+    assert "No space left" in answer.headers["X-Error-Message"]
+    assert not list((server.disk / "data" / "incoming").iterdir())
+    commit(api, "acme/x", {"small": b"x"})
+
+    # The listings of many files fill the database.
+    def add_many(name: str) -> int:
+        lines = [
+            f'{{"key": "file", "value": {{"path": "{name}/{number}", "content": "x"}}}}'
+            for number in range(300)
+        ]
+        url = f"{server.url}/api/kernels/acme/x/commit/main"
+        return httpx2.post(url, content=header() + "\n".join(lines).encode(), timeout=30).status_code
+
+    done = 0
+    while (status := add_many(str(done))) == 200:
+        done += 1
+    assert (status, done > 0) == (507, True)
+    fill(server.disk / "rest", 2_000_000)
+    assert add_many("full") == 507
+    assert len(tree(api, "acme/x")) == 2 + 300 * done
+    path = api.hf_hub_download("acme/x", "small", repo_type="kernel", cache_dir=tmp_path / "cache")
+    assert Path(path).read_bytes() == b"x"
+
+    # With space again, it goes on, and nothing of what was refused is there.
+    for name in ("other", "rest"):
+        (server.disk / name).unlink()
+    commit(api, "acme/x", {"after": b"y"})
+    assert len(tree(api, "acme/x")) == 3 + 300 * done
+    code, errors = server.end()
+    assert code == 143
+    assert len(errors.splitlines()) == 4
+    assert "Traceback" not in errors
 
 
 def test_a_taken_port_is_one_line(start: Callable[..., Server], tmp_path: Path, shared: Server) -> None:

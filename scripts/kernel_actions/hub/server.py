@@ -8,22 +8,23 @@ other sites out. Real clients talk to it unchanged when ``HF_ENDPOINT`` is its a
 from __future__ import annotations
 
 import base64
-import binascii
 import errno
 import json
 import logging
 import os
+import re
 import socket
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, quote, unquote
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -38,18 +39,23 @@ from kernel_actions.hub.embedded import LIFELINE
 from kernel_actions.hub.storage import Add, Commit, Delete, File, Files, Operation, Refused, Store
 
 # Limits of one request: of a JSON or form body, of one line of a commit (a file in base64), in
-# bytes, and of the operations of a commit.
+# bytes; of the operations of a commit, and of its message, in characters.
 LARGEST_BODY = 32_000_000
 LONGEST_LINE = 4 * storage.LFS_THRESHOLD // 3 + 100_000
 MOST_OPERATIONS = 25_000
+LONGEST_MESSAGE = 64_000
 # Sizes of a page, as on the real Hub.
 TREE_PAGE = 1000
 EXPANDED_PAGE = 50
 COMMITS_PAGE = 50
+# Of an error's text, in characters: clients refuse an answer with long headers.
+_LONGEST_ERROR = 1000
 # How long requests in flight may take to finish once the server was asked to end, in seconds.
 _GRACE = 3
 
-_LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
+_LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
+_KINDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a list"}
+_Kind = TypeVar("_Kind", str, int, bool, list[Any])
 
 
 def run(options: Options) -> int:
@@ -61,6 +67,10 @@ def run(options: Options) -> int:
     folder = Path(options.data)
     with storage.open_store(folder) as store, _listen(options.port) as listener:
         port = listener.getsockname()[1]
+        is_child = os.environ.get(LIFELINE) == "1"
+        ready = f"Embedded Hub at http://127.0.0.1:{port} (data in {folder})"
+        if not is_child:
+            ready += f"\nUse it by: export HF_ENDPOINT=http://127.0.0.1:{port} HF_HUB_DISABLE_XET=1"
         server = _Server(
             uvicorn.Config(
                 application(store),
@@ -68,15 +78,16 @@ def run(options: Options) -> int:
                 ws="none",
                 lifespan="off",
                 log_config=None,
+                # A warning is a request that is not HTTP; its answer says so already.
+                log_level="error",
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=_GRACE,
             ),
-            ready=f"Embedded Hub at http://127.0.0.1:{port} (data in {folder})\n"
-            f"Use it by: export HF_ENDPOINT=http://127.0.0.1:{port} HF_HUB_DISABLE_XET=1",
+            ready,
         )
-        if os.environ.get(LIFELINE) == "1":
+        if is_child:
             threading.Thread(target=_end_with_stdin, args=(server,), daemon=True).start()
         # uvicorn takes the signals for itself, finishes the requests in flight, and then raises
         # the signal anew: `interruptible` turns it into `Interrupted` as in every command.
@@ -163,6 +174,7 @@ def application(store: Store) -> Starlette:
         middleware=[Middleware(_ThisMachineOnly)],
         exception_handlers={
             Refused: _refuse,
+            HTTPException: _refuse_route,
             OSError: _fail,
             sqlite3.Error: _fail,
             ClientDisconnect: _gone,
@@ -187,20 +199,13 @@ class _ThisMachineOnly:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
         origin = headers.get(b"origin", b"").decode("latin-1")
-        if not _is_loopback(host) or (origin and urlsplit(origin).netloc != host):
+        if not _LOOPBACK.fullmatch(host) or origin not in {"", f"http://{host}"}:
             answer = _error(403, "The embedded Hub answers only to this machine, at its loopback address")
             await answer(scope, receive, send)
             return
         # A revision may hold a slash: routes are matched before the quoting is undone.
         path = scope["raw_path"].decode("ascii", "replace")
         await self._app({**scope, "path": path}, receive, send)
-
-
-def _is_loopback(host: str) -> bool:
-    name, separator, port = host.rpartition(":")
-    if not separator or not port.isdigit():
-        name = host
-    return name.lower() in _LOOPBACK
 
 
 class _Hub:
@@ -233,7 +238,7 @@ class _Hub:
         return JSONResponse({"name": owner, "fullname": owner, "trustedKernelPublisher": True})
 
     async def validate_yaml(self, request: Request) -> Response:
-        await _json_body(request)
+        _required(await _json_body(request), "content", str)
         return JSONResponse({"errors": [], "warnings": []})
 
     # Repositories and references.
@@ -242,12 +247,13 @@ class _Hub:
         body = await _json_body(request)
         if body.get("type") != "kernel":
             raise Refused(400, "The embedded Hub keeps repositories of type kernel only")
-        repository = f"{body.get('organization') or 'local'}/{body.get('name')}"
+        owner = _optional(body, "organization", str) or "local"
+        repository = f"{owner}/{_required(body, 'name', str)}"
         is_new = await run_in_threadpool(self._store.create_repository, repository)
-        answer: dict[str, Any] = {"url": f"{_base(request)}/kernels/{repository}", "id": repository}
-        if not is_new:
-            answer["error"] = "You already created this kernel repo"
-        return JSONResponse(answer, status_code=200 if is_new else 409)
+        answer = {"url": f"{_base(request)}/kernels/{repository}", "id": repository}
+        if is_new:
+            return JSONResponse(answer)
+        return _error(409, "You already created this kernel repo", **answer)
 
     async def info(self, request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(self._info, *_place(request)))
@@ -277,20 +283,18 @@ class _Hub:
                 for name, target in refs.items()
                 if name.startswith(prefix)
             ]
-        if not request.query_params.get("include_prs"):
+        if not _flag(request.query_params.get("include_prs")):
             del answer["pullRequests"]
         return JSONResponse(answer)
 
     async def create_branch(self, request: Request) -> Response:
         body = await _json_body(request)
-        start = str(body.get("startingPoint") or "main")
+        start = _optional(body, "startingPoint", str) or "main"
         return await self._create_ref(request, f"refs/heads/{_parameter(request, 'branch')}", start)
 
     async def create_tag(self, request: Request) -> Response:
-        body = await _json_body(request)
-        return await self._create_ref(
-            request, f"refs/tags/{body.get('tag')}", _parameter(request, "revision")
-        )
+        tag = _required(await _json_body(request), "tag", str)
+        return await self._create_ref(request, f"refs/tags/{tag}", _parameter(request, "revision"))
 
     async def _create_ref(self, request: Request, name: str, start: str) -> Response:
         repository, _ = _place(request)
@@ -316,7 +320,7 @@ class _Hub:
         folder = unquote(request.path_params.get("path", "")).strip("/")
         is_recursive, is_expanded = _flag(query.get("recursive")), _flag(query.get("expand"))
         most = EXPANDED_PAGE if is_expanded else TREE_PAGE
-        limit = min(_count(query.get("limit"), most), most)
+        limit = min(_count(request, "limit", most, least=1), most)
         items, is_last = await run_in_threadpool(
             self._page, *_place(request), folder, is_recursive, is_expanded, query.get("cursor", ""), limit
         )
@@ -357,9 +361,14 @@ class _Hub:
         body = await _body(request)
         if request.headers.get("content-type", "").startswith("application/json"):
             values = _json(body)
-            paths, is_expanded = values.get("paths") or [], bool(values.get("expand"))
+            paths, is_expanded = _required(values, "paths", list), _optional(values, "expand", bool) or False
+            if not all(isinstance(path, str) for path in paths):
+                raise Refused(400, "paths is not a list of texts")
         else:
-            form = parse_qs(body.decode("utf-8", "replace"))
+            try:
+                form = parse_qs(body.decode("utf-8", "replace"), max_num_fields=MOST_OPERATIONS)
+            except ValueError as error:
+                raise Refused(413, f"a form may have {MOST_OPERATIONS} fields") from error
             paths, is_expanded = form.get("paths", []), _flag(form.get("expand", [""])[0])
         return JSONResponse(await run_in_threadpool(self._paths_info, *_place(request), paths, is_expanded))
 
@@ -369,7 +378,7 @@ class _Hub:
         commit = self._store.resolve(repository, revision)
         files = self._store.files(commit)
         folders = storage.folder_ids(files)
-        wanted = dict.fromkeys(str(path).strip("/") for path in paths)
+        wanted = dict.fromkeys(path.strip("/") for path in paths)
         known = (path for path in wanted if path and (path in files or path in folders))
         items = [_item(path, files, folders) for path in known]
         if is_expanded:
@@ -392,8 +401,8 @@ class _Hub:
                 break
 
     async def commits(self, request: Request) -> Response:
-        page = _count(request.query_params.get("p"), 0)
-        limit = min(_count(request.query_params.get("limit"), COMMITS_PAGE), 1000)
+        page = _count(request, "p", 0)
+        limit = min(_count(request, "limit", COMMITS_PAGE, least=1), 1000)
         history = await run_in_threadpool(self._history, *_place(request))
         shown = history[page * limit : (page + 1) * limit]
         is_last = len(history) <= (page + 1) * limit
@@ -431,8 +440,9 @@ class _Hub:
         }
         if file.is_lfs:
             headers |= {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
+        content = self._store.object_path(file.sha256)
         return FileResponse(
-            self._store.object_path(file.sha256), headers=headers, media_type="application/octet-stream"
+            content, headers=headers, media_type="application/octet-stream", stat_result=content.stat()
         )
 
     # Commits.
@@ -446,8 +456,8 @@ class _Hub:
         answers = []
         for asked in _objects(body, "files"):
             path = storage.check_path(asked.get("path"))
-            size, sample = asked.get("size"), _base64(asked.get("sample", ""))
-            is_large = isinstance(size, int) and size > storage.LFS_THRESHOLD
+            sample = _base64(_optional(asked, "sample", str) or "")
+            is_large = _required(asked, "size", int) > storage.LFS_THRESHOLD
             answers.append(
                 {
                     "path": path,
@@ -471,9 +481,11 @@ class _Hub:
         lfs = f"{base}/kernels/{name}.git/info/lfs"
         answers = []
         for asked in _objects(body, "objects"):
-            oid, size = str(asked.get("oid")), asked.get("size")
-            if not isinstance(size, int) or not 0 <= size <= storage.LARGEST_FILE:
-                raise Refused(413, f"a file of {size} bytes is too large")
+            oid, size = _required(asked, "oid", str), _required(asked, "size", int)
+            if size > storage.LARGEST_FILE:
+                raise Refused(413, f"a file may have {storage.LARGEST_FILE} bytes")
+            if size < 0:
+                raise Refused(400, f"no file has {size} bytes")
             answer: dict[str, Any] = {"oid": oid, "size": size}
             if not self._store.has_object(oid, size):
                 answer["actions"] = {
@@ -488,7 +500,7 @@ class _Hub:
         await run_in_threadpool(self._store.repository, repository)
         oid = _parameter(request, "oid")
         self._store.object_path(oid)
-        size = _count(request.query_params.get("size"), storage.LARGEST_FILE)
+        size = min(_count(request, "size", storage.LARGEST_FILE), storage.LARGEST_FILE)
         with self._store.receive() as receiver:
             async for chunk in request.stream():
                 if receiver.size + len(chunk) > size:
@@ -499,8 +511,8 @@ class _Hub:
 
     async def lfs_verify(self, request: Request) -> Response:
         body = await _json_body(request)
-        size = body.get("size")
-        if not await run_in_threadpool(self._store.has_object, str(body.get("oid")), size):
+        oid, size = _required(body, "oid", str), _required(body, "size", int)
+        if not await run_in_threadpool(self._store.has_object, oid, size):
             raise Refused(404, "the object was not uploaded, or has another size")
         return JSONResponse({})
 
@@ -512,17 +524,24 @@ class _Hub:
         operations: list[Operation] = []
         async for line in _lines(request):
             entry = _json(line)
-            key, value = entry.get("key"), entry.get("value")
+            key, value = _required(entry, "key", str), entry.get("value")
             if not isinstance(value, dict):
                 raise Refused(400, "a line of the commit has no value")
             if key == "header":
                 header = value
+            elif key in {"deletedFile", "deletedFolder"}:
+                path = storage.check_path(_required(value, "path", str).rstrip("/"))
+                operations.append(Delete(path, is_folder=key == "deletedFolder"))
             else:
-                operations.append(await run_in_threadpool(self._operation, str(key), value))
+                operations.append(await run_in_threadpool(self._addition, key, value))
             if len(operations) > MOST_OPERATIONS:
                 raise Refused(413, f"a commit may have {MOST_OPERATIONS} operations")
-        if not header.get("summary"):
+        title = _optional(header, "summary", str)
+        description = _optional(header, "description", str) or ""
+        if not title:
             raise Refused(400, "the commit has no summary")
+        if len(title) + len(description) > LONGEST_MESSAGE:
+            raise Refused(413, f"the message of a commit may have {LONGEST_MESSAGE} characters")
         if not operations:
             raise Refused(400, "the commit is empty")
         commit, number = await run_in_threadpool(
@@ -530,9 +549,9 @@ class _Hub:
             repository,
             revision,
             operations,
-            title=str(header["summary"]),
-            description=str(header.get("description") or ""),
-            parent=header.get("parentCommit"),
+            title=title,
+            description=description,
+            parent=_optional(header, "parentCommit", str),
             as_pull_request=_flag(request.query_params.get("create_pr")),
         )
         url = f"{_base(request)}/kernels/{await run_in_threadpool(self._store.repository, repository)}"
@@ -546,25 +565,19 @@ class _Hub:
             answer["pullRequestUrl"] = f"{url}/discussions/{number}"
         return JSONResponse(answer)
 
-    def _operation(self, key: str, value: dict[str, Any]) -> Operation:
-        path = value.get("path")
-        if key in {"deletedFile", "deletedFolder"}:
-            return Delete(storage.check_path(str(path).rstrip("/")), is_folder=key == "deletedFolder")
-        path = storage.check_path(path)
+    def _addition(self, key: str, value: dict[str, Any]) -> Add:
+        path = storage.check_path(value.get("path"))
         if key == "lfsFile":
-            size = value.get("size")
-            if value.get("algo", "sha256") != "sha256" or not isinstance(size, int | None):
-                raise Refused(400, f"the LFS file {path} has no SHA-256, or no size")
-            return Add(path, self._store.lfs_file(str(value.get("oid")), size))
+            if value.get("algo", "sha256") != "sha256":
+                raise Refused(400, f"the LFS file {path} has no SHA-256")
+            oid, size = _required(value, "oid", str), _optional(value, "size", int)
+            return Add(path, self._store.lfs_file(oid, size))
         if key != "file":
             raise Refused(400, f"operations named {key!r} are not known")
-        content = value.get("content")
-        if value.get("encoding") == "base64":
-            data = _base64(content)
-        elif isinstance(content, str):
-            data = content.encode()
-        else:
-            raise Refused(400, f"{path} has no content")
+        content, encoding = _required(value, "content", str), value.get("encoding", "utf-8")
+        if encoding not in ("base64", "utf-8"):
+            raise Refused(400, f"the content of {path} is neither in base64 nor in utf-8")
+        data = _base64(content) if encoding == "base64" else content.encode()
         if len(data) > storage.LFS_THRESHOLD:
             raise Refused(413, f"{path} has more than {storage.LFS_THRESHOLD} bytes, which needs LFS")
         return Add(path, self._store.put(data))
@@ -616,11 +629,30 @@ async def _json_body(request: Request) -> dict[str, Any]:
 
 def _json(data: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(data)
+        value = json.loads(data.decode())
+        if b"\\u" in data:
+            # Half a surrogate pair is JSON, but no text: it cannot be kept, or sent back.
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise Refused(400, "the request is not JSON") from error
+        raise Refused(400, "the request is not JSON in UTF-8") from error
     if not isinstance(value, dict):
         raise Refused(400, "the request is not a JSON object")
+    return value
+
+
+def _optional(values: dict[str, Any], key: str, kind: type[_Kind]) -> _Kind | None:
+    """The value of ``key``, which must be of ``kind``; ``None`` when there is none."""
+    value = values.get(key)
+    # True is no number in JSON, as it is in Python.
+    if value is None or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+        return value
+    raise Refused(400, f"{key} is not {_KINDS[kind]}")
+
+
+def _required(values: dict[str, Any], key: str, kind: type[_Kind]) -> _Kind:
+    value = _optional(values, key, kind)
+    if value is None:
+        raise Refused(400, f"{key} is missing")
     return value
 
 
@@ -631,10 +663,10 @@ def _objects(body: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
     yield from values
 
 
-def _base64(text: object) -> bytes:
+def _base64(text: str) -> bytes:
     try:
-        return base64.b64decode(str(text), validate=True)
-    except binascii.Error as error:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
         raise Refused(400, "not base64") from error
 
 
@@ -658,8 +690,14 @@ def _flag(text: str | None) -> bool:
     return (text or "").lower() in {"1", "true"}
 
 
-def _count(text: str | None, default: int) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else default
+def _count(request: Request, name: str, default: int, least: int = 0) -> int:
+    """A number of the query, which is ``least`` or more."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch("[0-9]{1,15}", text) or int(text) < least:
+        raise Refused(400, f"{name} is not a number, or less than {least}: {text}")
+    return int(text)
 
 
 # Answers.
@@ -671,12 +709,13 @@ def _next_page(request: Request, **changed: str) -> dict[str, str]:
     return {"Link": f'<{_base(request)}{request.scope["path"]}?{listed}>; rel="next"'}
 
 
-def _error(status: int, message: str, code: str = "") -> JSONResponse:
+def _error(status: int, message: str, code: str = "", **more: str) -> JSONResponse:
+    message = message[:_LONGEST_ERROR]
     # Headers are ASCII, and an answer to HEAD has nothing else.
     headers = {"X-Error-Message": printable(message).encode("ascii", "replace").decode()}
     if code:
         headers["X-Error-Code"] = code
-    return JSONResponse({"error": message}, status_code=status, headers=headers)
+    return JSONResponse({"error": message, **more}, status_code=status, headers=headers)
 
 
 async def _refuse(request: Request, refused: Exception) -> Response:
@@ -684,6 +723,13 @@ async def _refuse(request: Request, refused: Exception) -> Response:
     answer = _error(refused.status, refused.message, refused.code)
     if refused.commit:
         answer.headers["X-Repo-Commit"] = refused.commit
+    return answer
+
+
+async def _refuse_route(request: Request, refused: Exception) -> Response:
+    assert isinstance(refused, HTTPException)
+    answer = _error(refused.status_code, f"The embedded Hub has no such address: {refused.detail}")
+    answer.headers.update(refused.headers or {})
     return answer
 
 

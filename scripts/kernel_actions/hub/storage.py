@@ -33,7 +33,9 @@ from kernel_actions.errors import WrongInput, WrongSurroundings
 LFS_THRESHOLD = 10_000_000
 # Objects of an LFS upload may not be larger, in bytes.
 LARGEST_FILE = 50_000_000_000
+# Of a path, in characters, and of each name in it, in bytes: what file systems take.
 LONGEST_PATH = 1024
+LONGEST_NAME = 255
 MAIN = "refs/heads/main"
 
 _AUTHOR = "embedded-hub"
@@ -62,10 +64,10 @@ CREATE TABLE refs (
     PRIMARY KEY (repository, name)
 );
 """
-_OURS = {"hub.sqlite3", "hub.sqlite3-wal", "hub.sqlite3-shm", "objects", "incoming", "lock"}
 _REPOSITORY_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _OBJECT_ID = re.compile(r"[0-9a-f]{64}")
-_COMMIT_ID = re.compile(r"[0-9a-f]{7,40}")
+# Whole or cut short, as the Hub's clients take it.
+_COMMIT_ID = re.compile(r"[0-9a-fA-F]{5,40}")
 # What every new repository of the real Hub starts with, cut down to what kernels hold.
 _FIRST_FILE = (".gitattributes", b"*.so filter=lfs diff=lfs merge=lfs -text\n")
 
@@ -153,10 +155,6 @@ class Store:
         self._lock_file = lock
         self._objects = folder / "objects"
         self._incoming = folder / "incoming"
-        self._objects.mkdir(exist_ok=True)
-        # What a killed server had not finished receiving; the lock says that nobody is writing it.
-        shutil.rmtree(self._incoming, ignore_errors=True)
-        self._incoming.mkdir()
         self._lock = threading.RLock()
         self._database = sqlite3.connect(
             folder / "hub.sqlite3", isolation_level=None, check_same_thread=False
@@ -165,6 +163,11 @@ class Store:
         # The default of WAL may lose the last commits when the machine loses its power.
         self._database.execute("PRAGMA synchronous = FULL")
         self._make_schema(folder)
+        # After the database, which says that the folder is an embedded Hub's.
+        self._objects.mkdir(exist_ok=True)
+        # What a killed server had not finished receiving; the lock says that nobody is writing it.
+        shutil.rmtree(self._incoming, ignore_errors=True)
+        self._incoming.mkdir()
         self._tree = lru_cache(maxsize=64)(self._read_tree)
 
     def _make_schema(self, folder: Path) -> None:
@@ -260,9 +263,8 @@ class Store:
 
     def has_owner(self, owner: str) -> bool:
         """Whether ``owner`` has a repository here."""
-        escaped = owner.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%")
-        query = "SELECT 1 FROM repositories WHERE name LIKE ? ESCAPE '\\'"
-        return self._one(query, f"{escaped}/%") is not None
+        query = "SELECT 1 FROM repositories WHERE substr(name, 1, length(?1)) = ?1 COLLATE NOCASE"
+        return self._one(query, f"{owner}/") is not None
 
     def refs(self, repository: str) -> dict[str, str]:
         """Every full name (``refs/heads/…``, ``refs/tags/…``, ``refs/pr/…``) and its commit."""
@@ -279,15 +281,19 @@ class Store:
         for name in (f"refs/heads/{revision}", f"refs/tags/{revision}", revision):
             if name in refs:
                 return self.commit(repository, refs[name])
-        if _COMMIT_ID.fullmatch(revision):
+        return self._commit_by_id(repository, revision)
+
+    def _commit_by_id(self, repository: str, commit_id: str) -> Commit:
+        """The commit with this id, which may be cut short. Raises ``Refused``."""
+        if _COMMIT_ID.fullmatch(commit_id):
             with self._lock:
                 rows = self._database.execute(
                     "SELECT id FROM commits WHERE repository = ? AND id GLOB ? LIMIT 2",
-                    (repository, revision + "*"),
+                    (repository, commit_id.lower() + "*"),
                 ).fetchall()
             if len(rows) == 1:
                 return self.commit(repository, rows[0][0])
-        raise revision_missing(revision)
+        raise revision_missing(commit_id)
 
     def create_ref(self, repository: str, name: str, commit: str) -> None:
         """Make a branch or tag, by its full name. Raises ``Refused`` when it exists."""
@@ -351,6 +357,9 @@ class Store:
         ``parent`` is the commit that the branch must still be at; a pull request starts there.
         Raises ``Refused``: 412 when the branch has moved, 404 for what is not there.
         """
+        # An empty one would be the start of any id, and guard nothing.
+        if parent is not None and not _COMMIT_ID.fullmatch(parent):
+            raise Refused(400, f"the parent is not the id of a commit: {parent}")
         with self._transaction() as database:
             refs = self.refs(repository)
             branch = f"refs/heads/{revision}"
@@ -359,8 +368,8 @@ class Store:
                 raise revision_missing(revision)
             head = refs[ref]
             if as_pull_request and parent is not None:
-                head = self.resolve(repository, parent).id
-            elif parent is not None and not head.startswith(parent):
+                head = self._commit_by_id(repository, parent).id
+            elif parent is not None and not head.startswith(parent.lower()):
                 raise Refused(412, f"A commit has happened since. Please refresh and try again: {head}")
             files = apply(self.files(self.commit(repository, head)), operations)
             commit = self._insert_commit(database, repository, head, files, title, description)
@@ -451,8 +460,11 @@ class Receiver:
 
     def close(self) -> None:
         """Close the file, and remove it unless it was kept."""
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+        try:
+            # Writes what is left in the buffer, for which a full disk has no place.
+            self._file.close()
+        finally:
+            self._path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -464,7 +476,7 @@ def open_store(folder: Path) -> Iterator[Store]:
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     names = {entry.name for entry in folder.iterdir()}
-    if names and not names <= _OURS and "hub.sqlite3" not in names:
+    if "hub.sqlite3" not in names and names - {"lock"}:
         raise WrongInput(
             f"{folder} is not empty and holds no embedded Hub", repair="give another folder by --data"
         )
@@ -566,6 +578,8 @@ def check_path(path: object) -> str:
         raise Refused(400, f"not a path inside a repository: {path}")
     if "\\" in path or not all(character.isprintable() for character in path):
         raise Refused(400, f"a path with characters that are not allowed: {path!r}")
+    if any(len(part.encode()) > LONGEST_NAME for part in parts):
+        raise Refused(400, f"a path with a name of more than {LONGEST_NAME} bytes: {path}")
     return path
 
 
