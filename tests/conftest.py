@@ -14,6 +14,12 @@ import pytest
 TESTS = Path(__file__).resolve().parent
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Have huggingface_hub speak LFS, as the embedded Hub does, in whichever order tests import it."""
+    if config.option.markexpr != "kernels_ci":
+        os.environ["HF_HUB_DISABLE_XET"] = "1"
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the suite's own tests when those of the kernel are asked for by their marker."""
     if collection_path.parent != TESTS:
