@@ -202,3 +202,16 @@ def test_a_release_is_staged_verified_promoted_and_tagged(author: Path, tmp_path
     assert [tag.name for tag in refs.tags] == ["v1.0.0"]
     assert json.loads(Path(record).read_text())["commit"] == git(author, "rev-parse", "HEAD").strip()
     assert "hf_planted" not in log
+
+
+@pytest.mark.slow
+def test_the_smallest_workflow_is_enough(author: Path, tmp_path: Path) -> None:
+    workflow = author / ".github" / "workflows" / "smallest.yml"
+    shutil.copy(ROOT / "docs" / "examples" / "workflow.yml", workflow)
+    git(author, "add", "--all")
+    git(author, "commit", "--quiet", "--message=Add the smallest workflow")
+    finished = act(author, tmp_path / "act", "pull_request", workflow="smallest")
+    log = finished.stdout + finished.stderr
+    assert finished.returncode == 0, log
+    for title in ("Compliance", "Build", "Tests of torch213-cxx11-cpu-x86_64-linux"):
+        assert f"Summary - ### {title}" in log.replace("\\", "")
