@@ -92,6 +92,22 @@ def test_the_clone_of_another_user_is_read_and_not_written(built_copy: Path) -> 
         shutil.rmtree(folder)
 
 
+@needs_root
+def test_a_clone_of_another_user_is_trusted_only_when_told(built_copy: Path, tmp_path: Path) -> None:
+    nobody = pwd.getpwnam("nobody").pw_uid
+    for path in [built_copy, *built_copy.rglob("*")]:
+        os.chown(path, nobody, -1, follow_symlinks=False)
+    configuration = tmp_path / "gitconfig"
+    configuration.write_text("")
+    variables = {"GIT_CONFIG_GLOBAL": str(configuration)}
+    refused = kernel_actions(built_copy, "pipeline", variables=variables)
+    assert refused.returncode == 3
+    assert "belongs to another user (if you trust it: git config" in refused.stderr.splitlines()[-1]
+    configuration.write_text(f"[safe]\n\tdirectory = {built_copy}\n")
+    trusted = kernel_actions(built_copy, "pipeline", variables=variables)
+    assert trusted.returncode == 0, trusted.stderr
+
+
 def test_a_shallow_clone_without_an_identity_is_enough(built_copy: Path, tmp_path: Path) -> None:
     clone = tmp_path / "shallow"
     subprocess.run(

@@ -84,6 +84,9 @@ def run(options: Options) -> int:
                 proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=_GRACE,
+                # A release verifies for some seconds between two requests: a connection that is closed
+                # right when the next one is sent over it would fail that one.
+                timeout_keep_alive=300,
             ),
             ready,
         )
