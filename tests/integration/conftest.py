@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+ACT = Path(sysconfig.get_path("scripts")) / "act"
+STUBS = Path(__file__).parent / "stubs"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,6 +69,62 @@ def copy_repository(target: Path) -> Path:
     git(target, "add", "--all")
     git(target, "commit", "--quiet", "--message=All")
     return target
+
+
+def author_repository(target: Path) -> Path:
+    """An author's repository: the example kernel, with few tests, and the templates copied into it."""
+    root = copy_repository(target)
+    workflows = root / ".github" / "workflows"
+    shutil.rmtree(workflows, ignore_errors=True)
+    shutil.copytree(ROOT / "templates" / "workflows", workflows)
+    for path in (root / "tests" / "kernel").glob("test_*.py"):
+        if path.name != "test_grayscale_errors.py":
+            path.unlink()
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message=feat: add the workflows")
+    return root
+
+
+@contextmanager
+def embedded_hub(data: Path) -> Iterator[str]:
+    """The address of an embedded Hub, run by its command."""
+    with subprocess.Popen(
+        [ROOT / "scripts" / "kernel-actions", "hub", "--data", data, "--port", "0"],
+        env=environment(), text=True, stdout=subprocess.PIPE,
+    ) as server:  # fmt: skip
+        assert server.stdout is not None
+        found = re.search(r"http://\S+", server.stdout.readline())
+        try:
+            assert found is not None
+            yield found.group()
+        finally:
+            server.terminate()
+
+
+def act(
+    root: Path, work: Path, event: str, *arguments: str, workflow: str = "build-and-test"
+) -> subprocess.CompletedProcess[str]:
+    """Run a workflow of ``root`` for ``event``, with this repository as org/kernel-actions@v1, and with
+    the folders of ``stubs`` for the actions of GitHub."""
+    for folder in ("artifacts", "home", "cache"):
+        (work / folder).mkdir(parents=True, exist_ok=True)
+    text = "".join(path.read_text() for path in (ROOT / "templates" / "workflows").glob("*.yml"))
+    pins = sorted(set(re.findall(r"uses: actions/([\w-]+)@([0-9a-f]{40})", text)))
+    local = [f"--local-repository=actions/{name}@{pin}={STUBS / name}" for name, pin in pins]
+    return subprocess.run(
+        [
+            ACT, event, "-W", f".github/workflows/{workflow}.yml",
+            "-P", "ubuntu-latest=-self-hosted", "-P", "self-hosted=-self-hosted",
+            "--no-cache-server", f"--local-repository=org/kernel-actions@v1={ROOT}", *local,
+            "--env", f"ARTIFACTS={work / 'artifacts'}", *arguments,
+        ],
+        cwd=root,
+        env=environment(HOME=str(work / "home"), XDG_CACHE_HOME=str(work / "cache")),
+        text=True,
+        capture_output=True,
+        timeout=600,
+        check=False,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

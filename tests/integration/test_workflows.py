@@ -4,77 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-import sysconfig
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import ROOT, copy_repository, environment, git
-
-ACT = Path(sysconfig.get_path("scripts")) / "act"
-STUBS = Path(__file__).parent / "stubs"
-
-
-@contextmanager
-def embedded_hub(data: Path) -> Iterator[str]:
-    """The address of an embedded Hub, run by its command."""
-    with subprocess.Popen(
-        [ROOT / "scripts" / "kernel-actions", "hub", "--data", data, "--port", "0"],
-        env=environment(), text=True, stdout=subprocess.PIPE,
-    ) as server:  # fmt: skip
-        assert server.stdout is not None
-        found = re.search(r"http://\S+", server.stdout.readline())
-        try:
-            assert found is not None
-            yield found.group()
-        finally:
-            server.terminate()
-
-
-def act(
-    root: Path, work: Path, event: str, *arguments: str, workflow: str = "build-and-test"
-) -> subprocess.CompletedProcess[str]:
-    """Run the workflows of ``root`` for ``event``, with this repository as org/kernel-actions@v1."""
-    for folder in ("artifacts", "home", "cache"):
-        (work / folder).mkdir(parents=True, exist_ok=True)
-    pins = re.findall(
-        r"uses: (actions/(?:up|down)load-artifact)@([0-9a-f]{40})",
-        (ROOT / "templates" / "workflows" / "build-and-test.yml").read_text(),
-    )
-    local = [f"--local-repository={name}@{pin}={STUBS / name.partition('/')[2]}" for name, pin in pins]
-    return subprocess.run(
-        [
-            ACT, event, "-W", f".github/workflows/{workflow}.yml",
-            "-P", "ubuntu-latest=-self-hosted", "-P", "self-hosted=-self-hosted",
-            "--no-cache-server", f"--local-repository=org/kernel-actions@v1={ROOT}", *local,
-            "--env", f"ARTIFACTS={work / 'artifacts'}", *arguments,
-        ],
-        cwd=root,
-        env=environment(HOME=str(work / "home"), XDG_CACHE_HOME=str(work / "cache")),
-        text=True,
-        capture_output=True,
-        timeout=600,
-        check=False,
-    )  # fmt: skip
+from tests.integration.conftest import act, author_repository, embedded_hub, git
 
 
 @pytest.fixture
 def author(tmp_path: Path) -> Path:
     """An author's repository: the example kernel, with few tests, and the templates copied into it."""
-    root = copy_repository(tmp_path / "author")
-    workflows = root / ".github" / "workflows"
-    shutil.rmtree(workflows, ignore_errors=True)
-    shutil.copytree(ROOT / "templates" / "workflows", workflows)
-    for path in (root / "tests" / "kernel").glob("test_*.py"):
-        if path.name != "test_grayscale_errors.py":
-            path.unlink()
-    git(root, "add", "--all")
-    git(root, "commit", "--quiet", "--message=feat: add the workflows")
-    return root
+    return author_repository(tmp_path / "author")
 
 
 def test_build_and_test_publishes_what_passed(author: Path, tmp_path: Path) -> None:
@@ -202,16 +142,3 @@ def test_a_release_is_staged_verified_promoted_and_tagged(author: Path, tmp_path
     assert [tag.name for tag in refs.tags] == ["v1.0.0"]
     assert json.loads(Path(record).read_text())["commit"] == git(author, "rev-parse", "HEAD").strip()
     assert "hf_planted" not in log
-
-
-@pytest.mark.slow
-def test_the_smallest_workflow_is_enough(author: Path, tmp_path: Path) -> None:
-    workflow = author / ".github" / "workflows" / "smallest.yml"
-    shutil.copy(ROOT / "docs" / "examples" / "workflow.yml", workflow)
-    git(author, "add", "--all")
-    git(author, "commit", "--quiet", "--message=Add the smallest workflow")
-    finished = act(author, tmp_path / "act", "pull_request", workflow="smallest")
-    log = finished.stdout + finished.stderr
-    assert finished.returncode == 0, log
-    for title in ("Compliance", "Build", "Tests of torch213-cxx11-cpu-x86_64-linux"):
-        assert f"Summary - ### {title}" in log.replace("\\", "")
