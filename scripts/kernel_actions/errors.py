@@ -44,15 +44,29 @@ class KernelActionsError(Exception):
     """An error that a user can act on. Use one of the subclasses: each has its exit code.
 
     ``what`` says what is wrong, ``where`` in which file, and ``repair`` what to do about it.
+    ``others`` are further errors that were found together with this one, in the order to show them.
     """
 
     exit_code = EXIT_WRONG_SURROUNDINGS
 
-    def __init__(self, what: str, *, where: Place | None = None, repair: str = "") -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: Place | None = None,
+        repair: str = "",
+        others: tuple[KernelActionsError, ...] = (),
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.where = where
         self.repair = repair
+        self.others = others
+
+    @property
+    def all(self) -> tuple[KernelActionsError, ...]:
+        """This error and its ``others``: each is a line of its own."""
+        return (self, *self.others)
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what

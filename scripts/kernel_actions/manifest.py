@@ -1,113 +1,414 @@
 """build.toml: what a kernel's author says about the kernel.
 
-Editions 5 and 4 are read as kernel-builder's own parser reads them; edition 3 and older, which
-say ``cuda-minver`` and ``universal``, only as far as planning for an old builder needs them.
+Files are read as kernel-builder's own parser reads them (kernels-data/src/config of
+https://github.com/huggingface/kernels). Edition 5 says so in ``general.edition``; a file without that
+line is of edition 4, which the builder upgrades in memory. One without ``general.backends`` is older,
+here called edition 3, and is read as far as planning for an old builder needs it.
+
+What the parser refuses is an error here, and so are values that no build can do with: a control
+character, a name of files that is too long, a repository that is none. What only a later step of the
+builder refuses, and what it ignores, is a warning.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from kernel_actions import toml_file
-from kernel_actions.errors import KernelActionsError, Place, WrongInput
-from kernel_actions.toml_file import TomlFile
+from kernel_actions import schema, toml_file
+from kernel_actions.errors import Place, WrongInput
+from kernel_actions.schema import Anything, Fault, Flag, Key, List, Table, Tables, Text, TextOrTable, Whole
+from kernel_actions.toml_file import KeyPath, TomlFile
 
 Framework = Literal["torch", "torch-noarch", "tvm-ffi"]
 
 # The backends of kernel-builder's parser. It has no build sets for cann and neuron.
 BACKENDS = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
 COMPILED_BACKENDS = ("cpu", "cuda", "metal", "rocm", "xpu")
-UPDATE = "run `kernel-builder update-build`"
+UPDATE = schema.UPDATE
+# The edition that a file names; those before it have no such line.
+EDITION = 5
+# The libraries that the builder has for compiling (kernels-data/src/config/deps.rs).
+DEPENDENCIES = (
+    "torch", "cutlass_2_10", "cutlass_3_5", "cutlass_3_6", "cutlass_3_8", "cutlass_3_9", "cutlass_4_0",
+    "cutlass_4_4", "cutlass_4_5", "sycl_tla", "metal-cpp",
+)  # fmt: skip
+# The Python packages that the builder has, for all backends (an empty name) and for single ones
+# (kernels-data/src/python_dependencies.json). It stops at others, but newer revisions know more.
+PYTHON_DEPENDENCIES: Mapping[str, tuple[str, ...]] = {
+    "": ("einops", "helion", "tvm-ffi"),
+    "cuda": ("nvidia-cutlass-dsl",),
+    "neuron": ("nki",),
+    "tpu": (),
+    "xpu": ("onednn",),
+}
 
-_NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
-# It is part of names of files, and may become one of a branch or a tag.
-_LONGEST_NAME = 64
-# The names of sections, which generated files show.
-_COMPONENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-# What no text of build.toml needs, and no generated file could hold: control characters and line ends.
-_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
-_REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_NUMERIC = r"[0-9]{1,3}(\.[0-9]{1,3}){0,3}"
+_NAME = Text(
+    what="a kernel's name",
+    pattern="[a-z][-a-z0-9]*[a-z0-9]",
+    hint="use small letters, digits and dashes, with a letter first and no dash at the end",
+    # It is part of names of files, and may become one of a branch or a tag.
+    longest=64,
+)
+_REPO_ID = Text(
+    what="a repository of the form owner/name",
+    pattern="[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*",
+)
+# kernels-data/src/config/git_url.rs.
+_GIT_URL = Text(
+    what="the address of a git repository",
+    pattern=r"(https?|git|ssh|git\+ssh|git\+https?)://[^\s\u0000-\u001f\u007f-\u009f/]"
+    r"[^\s\u0000-\u001f\u007f-\u009f]*|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:"
+    r"[^/\s\u0000-\u001f\u007f-\u009f][^\s\u0000-\u001f\u007f-\u009f]*",
+    hint="as in https://github.com/owner/name or git@github.com:owner/name",
+)
+# Nix compares bounds with text in them too ("2.13rc1"); the builder's parser takes numbers alone.
+_VERSION = Text(what="a version in quotes", pattern="[0-9A-Za-z.+_-]{1,64}", hint='as in "2.10"')
+_ABI = Text(what="a version of numbers and dots in quotes", pattern=_NUMERIC, hint='as in "2.10"')
+_TEXTS = List(Text())
+_CAPABILITIES = List(
+    Text(what='a compute capability such as "9.0a"', pattern=r"[0-9]{1,3}\.[0-9]{1,3}[af]?(\+PTX)?"),
+    what="a list of compute capabilities",
+)
+_BACKEND = Text(what="a backend", choices=BACKENDS)
+_KERNELS = List(
+    Table(
+        (
+            Key(
+                "repo-id",
+                _REPO_ID,
+                "The repository of the kernel on the Hub.",
+                required_from=3,
+                example="kernels-community/activation",
+            ),
+            Key("version", Whole(), "The version of the kernel: the branch vN of its repository.", example=1),
+            Key("revision", Text(), "The branch, tag or commit of the kernel, in place of a version."),
+        ),
+        one_of=("version", "revision"),
+        one_of_hint="give one of version and revision",
+    ),
+    what="a list of kernels",
+)
 
-# Key → type of its value. A tuple of strings is a choice; a dictionary is a table.
-_Text = "a string"
-_Texts = "a list of strings"
-_Number = "a whole number of 0 or more"
-_Flag = "true or false"
-_Version = "a version in quotes"
-_Numeric = "a version of numbers and dots in quotes"
-_Packages = "a list of names of packages"
-_Capabilities = 'a list of compute capabilities such as "9.0a"'
-_Dependencies = "a list of kernels"
-_StableAbi = "a version in quotes, or a table of them by backend"
-# Nix compares bounds with text in them too ("2.13rc1"); a stable ABI is numbers.
-_FORMS = {
-    _Version: re.compile(r"[0-9A-Za-z.+_-]{1,64}"),
-    _Numeric: re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){0,3}"),
-    _Packages: re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?"),
-    _Capabilities: re.compile(r"[0-9]{1,3}\.[0-9]{1,3}[af]?(\+PTX)?"),
-}
-# As large as a number of other programs can be.
-_LARGEST_NUMBER = 2**63 - 1
 
-_DEPENDS = {"kernel-depends": _Dependencies, "python-depends": _Packages}
-_COMPONENT: dict[str, Any] = {
-    "backend": COMPILED_BACKENDS,
-    "cxx-flags": _Texts,
-    "depends": _Texts,
-    "include": _Texts,
-    "src": _Texts,
-}
-_COMPONENT_BY_BACKEND: dict[str, dict[str, Any]] = {
-    "cpu": {},
-    "cuda": {"cuda-capabilities": _Capabilities, "cuda-flags": _Texts, "cuda-minver": _Version},
-    "metal": {},
-    "rocm": {"rocm-archs": _Texts, "hip-flags": _Texts},
-    "xpu": {"sycl-flags": _Texts},
-}
-_SCHEMA: dict[str, Any] = {
-    "general": {
-        "name": _Text,
-        "version": _Number,
-        "edition": _Number,
-        "license": _Text,
-        "upstream": _Text,
-        "source": _Text,
-        "backends": _Texts,
-        **_DEPENDS,
-        "hub": {"repo-id": _Text, "branch": _Text},
-        "cuda": {"minver": _Version, "maxver": _Version, **_DEPENDS},
-        "neuron": _DEPENDS,
-        "tpu": {"python-depends": _Packages},
-        "xpu": _DEPENDS,
-    },
-    "torch": {
-        "include": _Texts,
-        "minver": _Version,
-        "maxver": _Version,
-        "pyext": _Texts,
-        "src": _Texts,
-        "stable-abi": _StableAbi,
-        "cxx-flags": _Texts,
-    },
-    "torch-noarch": {"pyext": _Texts, "cuda_capabilities": _Capabilities, "rocm_archs": _Texts},
-    "tvm-ffi": {"include": _Texts, "pyext": _Texts, "src": _Texts, "cxx-flags": _Texts},
-    "kernel": {},
-}
-_EXAMPLES = {
-    "name": 'as in name = "my-kernel"',
-    "version": "as in version = 1",
-    "license": 'as in license = "Apache-2.0"',
-    "backends": 'as in backends = ["cpu", "cuda"]',
-}
-# What editions before 4 say in other words.
-_OLD_GENERAL = {"universal": _Flag, "cuda-minver": _Version, "cuda-maxver": _Version}
+def _packages(backend: str) -> List:
+    known = PYTHON_DEPENDENCIES[backend]
+    name = Text(
+        what="the name of a package",
+        pattern="[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?",
+        suggestions=known,
+    )
+    return List(name, what="a list of names of packages")
+
+
+def _depends(backend: str, *, with_kernels: bool = True) -> tuple[Key, ...]:
+    """The keys for what the kernel needs when it runs: ``backend`` is empty for all."""
+    used = f"with {backend}" if backend else "with every backend"
+    known = PYTHON_DEPENDENCIES[backend]
+    python = Key(
+        "python-depends",
+        _packages(backend),
+        f"Python packages that the kernel imports {used}, by the builder's names"
+        + (f": {', '.join(known)}." if known else "."),
+        example=list(known[:1]) or None,
+    )
+    kernels = Key(
+        "kernel-depends",
+        _KERNELS,
+        f"Kernels on the Hub that this one loads {used}, each with a version or a revision.",
+        first=5,
+        example=[{"repo-id": "kernels-community/activation", "version": 1}],
+    )
+    return (python, kernels) if with_kernels else (python,)
+
+
+_PYEXT = Key(
+    "pyext",
+    _TEXTS,
+    "Extensions of the files that are packed from the Python package, without the dot; others are left "
+    "out. py and pyi unless given.",
+    example=["py", "json"],
+)
+_INCLUDE = Key(
+    "include", _TEXTS, "Folders with headers, relative to that of build.toml.", example=["csrc/include"]
+)
+_CXX_FLAGS = Key("cxx-flags", _TEXTS, "Further flags for the C++ compiler.", example=["-O3"])
+_BINDING_SRC = "The sources and headers that bind the kernel to Python, relative to the folder of build.toml."
+
+_GENERAL = Table(
+    (
+        Key(
+            "name",
+            _NAME,
+            "The kernel's name: small letters, digits and dashes. Its Python package has the same name, with "
+            "underscores for the dashes.",
+            required_from=3,
+            example="my-kernel",
+        ),
+        Key(
+            "version",
+            Whole(),
+            "The kernel's major version: releases go to the branch vN of its repository on the Hub. Raise "
+            "it for a change that breaks users.",
+            required_from=4,
+            example=1,
+        ),
+        Key(
+            "edition",
+            Whole(
+                what="5, the only edition that a file can name",
+                choices=(EDITION,),
+                hint="files of editions before it have no such line; `kernel-builder update-build` adds it",
+            ),
+            "The edition of the format of build.toml.",
+            required_from=5,
+            example=5,
+        ),
+        Key(
+            "license",
+            Text(),
+            "The kernel's license, by its identifier on the Hub or of SPDX.",
+            required_from=4,
+            example="Apache-2.0",
+        ),
+        Key(
+            "upstream",
+            _GIT_URL,
+            "The git repository that the kernel's code was taken from.",
+            example="https://github.com/owner/name",
+        ),
+        Key(
+            "source",
+            _GIT_URL,
+            "The git repository that the kernel is built from: it holds build.toml and flake.nix.",
+            example="https://github.com/owner/name",
+        ),
+        Key(
+            "backends",
+            List(_BACKEND),
+            "The backends that the kernel is built for. Those that a [kernel.*] section compiles for, and "
+            "those that it runs on without compiled code.",
+            required_from=4,
+            example=["cpu", "cuda"],
+        ),
+        *_depends(""),
+        Key("universal", Flag(), "Whether nothing is compiled.", last=3, instead="say so by [torch-noarch]"),
+        Key(
+            "cuda-minver",
+            _VERSION,
+            "The oldest CUDA toolkit.",
+            last=3,
+            instead="write minver in [general.cuda]",
+        ),
+        Key(
+            "cuda-maxver",
+            _VERSION,
+            "The newest CUDA toolkit.",
+            last=3,
+            instead="write maxver in [general.cuda]",
+        ),
+        Key(
+            "hub",
+            Table(
+                (
+                    Key(
+                        "repo-id",
+                        _REPO_ID,
+                        "The repository on the Hub that the kernel is uploaded to.",
+                        example="owner/my-kernel",
+                    ),
+                    Key(
+                        "branch",
+                        Text(),
+                        "The branch to upload to, in place of the vN of the kernel's version.",
+                    ),
+                )
+            ),
+            "Where the kernel is on the Hub.",
+        ),
+        Key(
+            "cuda",
+            Table(
+                (
+                    Key(
+                        "minver",
+                        _VERSION,
+                        "The oldest CUDA toolkit to build with, inclusive. Leaves out variants that every "
+                        "kernel should have: set it only where older ones cannot compile the kernel.",
+                        example="12.8",
+                    ),
+                    Key(
+                        "maxver",
+                        _VERSION,
+                        "The newest CUDA toolkit to build with, inclusive. Leaves out variants that every "
+                        "kernel should have: set it only where newer ones cannot compile the kernel.",
+                        example="13.0",
+                    ),
+                    *_depends("cuda"),
+                )
+            ),
+            "What concerns CUDA alone.",
+        ),
+        Key("neuron", Table(_depends("neuron")), "What concerns Neuron alone."),
+        Key("tpu", Table(_depends("tpu", with_kernels=False)), "What concerns TPUs alone.", first=5),
+        Key("xpu", Table(_depends("xpu")), "What concerns XPU alone."),
+    )
+)
+_TORCH = Table(
+    (
+        Key("src", _TEXTS, _BINDING_SRC, example=["torch-ext/torch_binding.cpp"]),
+        _INCLUDE,
+        _PYEXT,
+        _CXX_FLAGS,
+        Key(
+            "minver",
+            _VERSION,
+            "The oldest Torch to build for, inclusive. Leaves out variants that every kernel should have.",
+            example="2.10",
+        ),
+        Key(
+            "maxver",
+            _VERSION,
+            "The newest Torch to build for, inclusive. Leaves out variants that every kernel should have.",
+            example="2.12",
+        ),
+        Key(
+            "stable-abi",
+            TextOrTable(
+                _ABI,
+                Table(
+                    tuple(
+                        Key(name, _ABI, f"The oldest Torch that the variants for {name} run with.")
+                        for name in BACKENDS
+                    )
+                ),
+                table_from=5,
+                what="a version in quotes, or a table of them by backend",
+            ),
+            "Build with Torch's stable ABI of this version: one variant for that Torch and later ones. A "
+            "version for all backends, or a table of them by backend.",
+            example="2.10",
+        ),
+    )
+)
+_NOT_READ = "The builder's planning does not read it here, and its parser refuses it: remove it."
+_TORCH_NOARCH = Table(
+    (
+        _PYEXT,
+        Key(
+            "cuda_capabilities",
+            _CAPABILITIES,
+            "The CUDA compute capabilities that the kernel runs on, for its metadata. All unless given.",
+            example=["9.0"],
+        ),
+        Key(
+            "rocm_archs",
+            _TEXTS,
+            "The ROCm architectures that the kernel runs on, for its metadata. All unless given.",
+            example=["gfx942"],
+        ),
+        Key("minver", Anything(), _NOT_READ, is_ignored=True),
+        Key("maxver", Anything(), _NOT_READ, is_ignored=True),
+    )
+)
+_TVM_FFI = Table(
+    (
+        Key("src", _TEXTS, _BINDING_SRC, required_from=3, example=["tvm-ffi-ext/tvm_ffi_binding.cpp"]),
+        _INCLUDE,
+        _PYEXT,
+        _CXX_FLAGS,
+    )
+)
+_COMPONENT = Table(
+    (
+        Key(
+            "backend",
+            Text(what="a backend that is compiled for", choices=COMPILED_BACKENDS),
+            "The backend that these sources are compiled for.",
+            required_from=3,
+            example="cuda",
+        ),
+        Key(
+            "depends",
+            List(
+                Text(what="a library that the builder has", choices=DEPENDENCIES), what="a list of libraries"
+            ),
+            "The libraries that these sources are compiled with, of those that the builder has.",
+            required_from=4,
+            example=["torch"],
+        ),
+        Key(
+            "src",
+            _TEXTS,
+            "The sources and headers of this section, relative to the folder of build.toml.",
+            required_from=3,
+            example=["csrc/kernel.cu"],
+        ),
+        _INCLUDE,
+        _CXX_FLAGS,
+        Key(
+            "cuda-capabilities",
+            _CAPABILITIES,
+            "The CUDA compute capabilities to compile for, of those that the compiler has. All of the "
+            "builder's unless given, which is best where the sources allow it.",
+            only_for=("cuda",),
+            example=["9.0a"],
+        ),
+        Key(
+            "cuda-flags",
+            _TEXTS,
+            "Further flags for nvcc.",
+            only_for=("cuda",),
+            example=["--expt-relaxed-constexpr"],
+        ),
+        Key(
+            "cuda-minver",
+            _VERSION,
+            "The oldest CUDA toolkit that compiles this section: builds with an older one leave it out.",
+            only_for=("cuda",),
+            example="12.8",
+        ),
+        Key(
+            "rocm-archs",
+            _TEXTS,
+            "The ROCm architectures to compile for.",
+            only_for=("rocm",),
+            example=["gfx942"],
+        ),
+        Key("hip-flags", _TEXTS, "Further flags for the HIP compiler.", only_for=("rocm",), example=["-O3"]),
+        Key("sycl-flags", _TEXTS, "Further flags for the SYCL compiler.", only_for=("xpu",), example=["-O3"]),
+    ),
+    switch="backend",
+)
+# All that build.toml may say; docs/build.schema.json is made from this.
+BUILD_TOML = Table(
+    (
+        Key("general", _GENERAL, "What the kernel is, and what it is built for.", required_from=3),
+        Key("torch", _TORCH, "The binding of a kernel that is compiled as an extension of Torch."),
+        Key("torch-noarch", _TORCH_NOARCH, "A kernel for Torch that is Python alone, such as one in Triton."),
+        Key("tvm-ffi", _TVM_FFI, "The binding of a kernel that is compiled for TVM-FFI."),
+        Key(
+            "kernel",
+            Tables(
+                "a section's name",
+                # Generated files show it.
+                pattern=r"[A-Za-z0-9_.-]{1,64}",
+                hint="use up to 64 letters without accents, digits, dashes, underscores and dots",
+                table=_COMPONENT,
+            ),
+            "The sections of compiled sources, each for one backend: [kernel.<name>].",
+        ),
+    ),
+    one_of=("torch", "torch-noarch", "tvm-ffi"),
+    one_of_from=4,
+    one_of_hint="a kernel has one of [torch] with the sources of the binding, [torch-noarch] for Python "
+    "alone and [tvm-ffi]",
+)
 
 
 @dataclass(frozen=True)
@@ -215,23 +516,39 @@ class Manifest:
 def load(kernel_dir: Path) -> Manifest:
     """Read ``kernel_dir/build.toml``.
 
-    Raises ``WrongInput`` with the file and line of the first thing that is wrong; further ones
-    are counted in the message.
+    Raises one ``WrongInput`` with all that is wrong (``error.all``), each with its line and column.
     """
     file = toml_file.read(
         kernel_dir / "build.toml",
         repair="give the folder of a kernel in the kernel-builder format",
     )
     _check_path(file.path)
-    # More than these nobody reads, and a hostile file has a hundred thousand.
-    errors = list(islice(_check(file), 50))
-    if errors:
-        first = errors[0]
-        also = [f"also {_line(error)}{error.what}" for error in errors[1:4]]
-        also += [f"and {len(errors) - 4} more"] if len(errors) > 4 else []
-        repair = "; ".join(part for part in (first.repair, *also) if part)
-        raise WrongInput(first.what, where=first.where, repair=repair)
-    return _read(file)
+    edition = _edition(file.values)
+    schema.raise_faults(file, _faults(file, edition))
+    return _read(file, edition)
+
+
+def _faults(file: TomlFile, edition: int) -> Iterator[Fault]:
+    general = file.values.get("general")
+    named = general.get("edition") if isinstance(general, dict) else None
+    is_later = isinstance(named, int) and named > EDITION
+    for fault in schema.check(file, BUILD_TOML, edition):
+        # What else a later edition may say is not known here.
+        if not is_later or fault.path == ("general", "edition"):
+            yield fault
+
+
+def _edition(values: Mapping[str, Any]) -> int:
+    """The edition that a file is to be read as (kernels-data/src/config/compat.rs)."""
+    general = values.get("general")
+    if not isinstance(general, dict):
+        return 3
+    # One that is wrong or misspelt is an error of its own, from which no others should follow.
+    known = {key.name for key in _GENERAL.keys}
+    misspelt = [name for name in general if name not in known and len(name) < 10][:50]
+    if "edition" in general or schema.nearest("edition", misspelt):
+        return EDITION
+    return 4 if "backends" in general else 3
 
 
 def _check_path(path: Path) -> None:
@@ -244,211 +561,7 @@ def _check_path(path: Path) -> None:
         ) from error
 
 
-def _line(error: KernelActionsError) -> str:
-    return f"line {error.where.line}: " if error.where and error.where.line else ""
-
-
-def _check(file: TomlFile) -> Iterator[KernelActionsError]:
-    """All that is wrong with ``file``, in its order of sections."""
-    values = file.values
-    general = values.get("general")
-    if not isinstance(general, dict):
-        yield WrongInput("has no [general] section", where=Place(file.path), repair="it names the kernel")
-        return
-    yield from _check_characters(file, "", values)
-    edition = general.get("edition", 4 if "backends" in general else 3)
-    schema = dict(_SCHEMA)
-    if edition == 3:
-        schema["general"] = {**_SCHEMA["general"], **_OLD_GENERAL}
-    for name, value in values.items():
-        if name not in schema:
-            yield _unknown(file, "", name, schema)
-        elif not isinstance(value, dict):
-            yield _wrong_type(file, name, "a table", value)
-        elif name == "kernel":
-            yield from _check_components(file, value, is_old=edition == 3)
-        else:
-            yield from _check_table(file, name, value, schema[name])
-    yield from _check_general(file, general, edition)
-    frameworks = [name for name in ("torch", "torch-noarch", "tvm-ffi") if name in values]
-    if len(frameworks) > 1:
-        yield WrongInput(
-            f"has [{frameworks[0]}] and [{frameworks[1]}]",
-            where=file.place(frameworks[1]),
-            repair="a kernel has one of [torch], [torch-noarch] and [tvm-ffi]",
-        )
-    elif not frameworks and edition in (4, 5):
-        yield WrongInput(
-            "has none of [torch], [torch-noarch] and [tvm-ffi]",
-            where=file.place("general"),
-            repair="add [torch] with the sources of the binding, or [torch-noarch] for Python alone",
-        )
-
-
-def _check_general(file: TomlFile, general: dict[str, Any], edition: Any) -> Iterator[KernelActionsError]:
-    if isinstance(edition, int) and edition not in (3, 4, 5):
-        yield WrongInput(
-            f"edition {_shown(edition)} is not known",
-            where=file.place("general.edition"),
-            repair="this version of the suite knows editions 3 to 5",
-        )
-    required = ("name", "version", "license", "backends") if edition != 3 else ("name",)
-    for key in required:
-        if key not in general:
-            yield WrongInput(f"[general] has no {key}", where=file.place("general"), repair=_EXAMPLES[key])
-    name = general.get("name")
-    if isinstance(name, str) and not _NAME.fullmatch(name):
-        yield WrongInput(
-            f"name {_shown(name)} is not a kernel's name",
-            where=file.place("general.name"),
-            repair="use small letters, digits and dashes, with a letter first and no dash at the end",
-        )
-    elif isinstance(name, str) and len(name) > _LONGEST_NAME:
-        yield WrongInput(
-            f"the name has {len(name)} characters",
-            where=file.place("general.name"),
-            repair=f"use {_LONGEST_NAME} or fewer: it is part of names of files",
-        )
-    hub = general.get("hub")
-    repo_id = hub.get("repo-id") if isinstance(hub, dict) else None
-    if isinstance(repo_id, str) and not _REPO_ID.fullmatch(repo_id):
-        yield WrongInput(
-            f"repo-id {_shown(repo_id)} is not of the form owner/name",
-            where=file.place("general.hub.repo-id"),
-        )
-    backends = general.get("backends")
-    for backend in backends if isinstance(backends, list) else ():
-        if isinstance(backend, str) and backend not in BACKENDS:
-            yield WrongInput(
-                f"backend {_shown(backend)} is not known",
-                where=file.place("general.backends"),
-                repair=_nearest(backend, BACKENDS),
-            )
-
-
-def _check_components(file: TomlFile, sections: dict[str, Any], is_old: bool) -> Iterator[KernelActionsError]:
-    for name, section in sections.items():
-        key = f"kernel.{name}"
-        if not _COMPONENT_NAME.fullmatch(name):
-            yield WrongInput(
-                f"[kernel] has {_shown(name)}, which is not a section's name",
-                where=file.place(key),
-                repair="use up to 64 letters without accents, digits, dashes, underscores and dots",
-            )
-            continue
-        if not isinstance(section, dict):
-            yield _wrong_type(file, key, "a table", section)
-            continue
-        backend = section.get("backend")
-        known = _COMPONENT | _COMPONENT_BY_BACKEND.get(backend if isinstance(backend, str) else "", {})
-        yield from _check_table(file, key, section, known)
-        for needed in ("backend", "src") if is_old else ("backend", "depends", "src"):
-            if needed not in section:
-                yield WrongInput(
-                    f"[{key}] has no {needed}", where=file.place(key), repair=f"add {needed} = …"
-                )
-
-
-def _check_table(
-    file: TomlFile, key: str, values: dict[str, Any], schema: Mapping[str, Any]
-) -> Iterator[KernelActionsError]:
-    for name, value in values.items():
-        full = f"{key}.{name}"
-        if key == "torch-noarch" and name in ("minver", "maxver"):
-            continue  # Not read by the builder: a warning, not an error.
-        if name not in schema:
-            yield _unknown(file, key, name, schema)
-        elif isinstance(schema[name], dict):
-            if isinstance(value, dict):
-                yield from _check_table(file, full, value, schema[name])
-            else:
-                yield _wrong_type(file, full, "a table", value)
-        else:
-            yield from _check_value(file, full, schema[name], value)
-
-
-def _check_characters(file: TomlFile, key: str, value: Any) -> Iterator[KernelActionsError]:
-    """No text has a control character: it would end the line in a generated file, or worse."""
-    if isinstance(value, str):
-        if found := _CONTROL.search(value):
-            yield WrongInput(f"{key} has the control character {found.group()!r}", where=file.place(key))
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from _check_characters(file, f"{key}.{name}".lstrip("."), item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _check_characters(file, key, item)
-
-
-def _check_value(
-    file: TomlFile, key: str, kind: str | tuple[str, ...], value: Any
-) -> Iterator[KernelActionsError]:
-    if isinstance(kind, tuple):
-        if value not in kind:
-            repair = _nearest(str(value), kind)
-            yield WrongInput(f"{key} is {_shown(value)}", where=file.place(key), repair=repair)
-        return
-    if kind == _StableAbi and isinstance(value, dict):
-        for backend, version in value.items():
-            if backend not in BACKENDS:
-                yield _unknown(file, key, backend, dict.fromkeys(BACKENDS))
-            yield from _check_value(file, f"{key}.{backend}", _Numeric, version)
-        return
-    if not _is_a(kind, value):
-        yield _wrong_type(file, key, kind, value)
-
-
-def _is_a(kind: str, value: Any) -> bool:
-    if kind in (_Texts, _Packages, _Capabilities):
-        return isinstance(value, list) and all(
-            isinstance(item, str) and (kind == _Texts or _FORMS[kind].fullmatch(item)) for item in value
-        )
-    if kind == _Number:
-        return _is_number(value)
-    if kind == _Flag:
-        return isinstance(value, bool)
-    if kind == _Dependencies:
-        return isinstance(value, list) and all(
-            isinstance(item, dict)
-            and isinstance(item.get("repo-id"), str)
-            and (_is_number(item.get("version")) != isinstance(item.get("revision"), str))
-            for item in value
-        )
-    if kind in (_Version, _Numeric, _StableAbi):
-        form = _FORMS[_Numeric if kind == _StableAbi else kind]
-        return isinstance(value, str) and form.fullmatch(value) is not None
-    return isinstance(value, str)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_NUMBER
-
-
-def _shown(value: Any) -> str:
-    """A value in a message, which a long one must not fill."""
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
-def _wrong_type(file: TomlFile, key: str, kind: str, value: Any) -> KernelActionsError:
-    repair = ""
-    if kind in (_Version, _Numeric, _StableAbi) and isinstance(value, int | float):
-        repair = f'write "{_shown(value)}": 2.10 without quotes is the number 2.1'
-    return WrongInput(f"{key} is {_shown(value)}, which is not {kind}", where=file.place(key), repair=repair)
-
-
-def _unknown(file: TomlFile, table: str, name: str, known: Mapping[str, Any]) -> KernelActionsError:
-    full = f"{table}.{name}".lstrip(".")
-    place = file.place(full)
-    return WrongInput(f"key {_shown(full)} is not known", where=place, repair=_nearest(name, tuple(known)))
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
-
-
-def _read(file: TomlFile) -> Manifest:
+def _read(file: TomlFile, edition: int) -> Manifest:
     """The manifest of a file without errors."""
     values = file.values
     general = values["general"]
@@ -456,11 +569,10 @@ def _read(file: TomlFile) -> Manifest:
     hub = general.get("hub", {})
     backends = tuple(dict.fromkeys(general.get("backends", ())))
     components = tuple(_component(name, section) for name, section in values.get("kernel", {}).items())
-    by_backend = [backend for backend in ("cuda", "neuron", "tpu", "xpu") if backend in general]
     return Manifest(
         file=file,
         name=general["name"],
-        edition=general.get("edition", 4 if "backends" in general else 3),
+        edition=edition,
         version=general.get("version"),
         license=general.get("license"),
         backends=backends,
@@ -474,12 +586,19 @@ def _read(file: TomlFile) -> Manifest:
         cuda_maxver=cuda.get("maxver", general.get("cuda-maxver")),
         python_depends=tuple(general.get("python-depends", ())),
         kernel_depends=_dependencies(general),
+        # The builder does not read python-depends of neuron (kernels-data/src/config/mod.rs).
         backend_python_depends={
-            backend: tuple(general[backend].get("python-depends", ())) for backend in by_backend
+            backend: tuple(general[backend].get("python-depends", ()))
+            for backend in ("cuda", "tpu", "xpu")
+            if backend in general
         },
-        backend_kernel_depends={backend: _dependencies(general[backend]) for backend in by_backend},
+        backend_kernel_depends={
+            backend: _dependencies(general[backend])
+            for backend in ("cuda", "neuron", "xpu")
+            if backend in general
+        },
         universal=general.get("universal", False),
-        warnings=tuple(_warnings(file, backends)),
+        warnings=tuple(_warnings(file, edition)),
     )
 
 
@@ -523,10 +642,55 @@ def _dependencies(section: dict[str, Any]) -> tuple[KernelDependency, ...]:
     )
 
 
-def _warnings(file: TomlFile, backends: tuple[str, ...]) -> Iterator[str]:
-    for backend in backends:
+def _warnings(file: TomlFile, edition: int) -> Iterator[str]:
+    """What the builder ignores, and what a later step of it refuses, each with its place."""
+    general = file.values["general"]
+    if edition == 4:
+        yield (
+            f"{file.place('general')}: is of edition 4, which kernel-builder upgrades in memory "
+            "(`kernel-builder update-build` writes it as edition 5)"
+        )
+    for index, backend in enumerate(general.get("backends", ())):
         if backend in ("cann", "neuron"):
-            yield f"{file.place('general.backends')}: the builder has no build sets for {backend} yet"
+            where = file.place(("general", "backends", index))
+            yield f"{where}: the builder has no build sets for {backend} yet"
     for name in ("minver", "maxver"):
         if name in file.values.get("torch-noarch", {}):
-            yield f"{file.place(f'torch-noarch.{name}')}: the builder does not read torch-noarch.{name}"
+            where = file.place(("torch-noarch", name))
+            yield f"{where}: the builder does not read torch-noarch.{name}, and its parser refuses it"
+    for path, version in _versions(file.values):
+        if not re.fullmatch(_NUMERIC, version):
+            yield (
+                f"{file.value_place(path)}: {schema.dotted(path)} is {version!r}, and kernel-builder's "
+                "parser takes numbers and dots alone"
+            )
+    if edition > 3:
+        yield from _unknown_packages(file, general)
+
+
+def _versions(values: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    bounds = ("minver", "maxver")
+    tables: list[tuple[KeyPath, Mapping[str, Any], tuple[str, ...]]] = [
+        (("general", "cuda"), values["general"].get("cuda", {}), bounds),
+        (("torch",), values.get("torch", {}), bounds),
+    ]
+    for name, section in values.get("kernel", {}).items():
+        tables.append((("kernel", name), section, ("cuda-minver",)))
+    for path, table, names in tables:
+        for name in names:
+            if name in table:
+                yield (*path, name), table[name]
+
+
+def _unknown_packages(file: TomlFile, general: Mapping[str, Any]) -> Iterator[str]:
+    for backend, known in PYTHON_DEPENDENCIES.items():
+        around: tuple[str, ...] = ("general", backend) if backend else ("general",)
+        table = general.get(backend, {}) if backend else general
+        for index, name in enumerate(table.get("python-depends", ())):
+            if name not in known:
+                where = file.place((*around, "python-depends", index))
+                repair = schema.suggestion(name, known) if known else "it has none"
+                yield (
+                    f"{where}: kernel-builder knows no Python package {name!r} for "
+                    f"{backend or 'all backends'} ({repair})"
+                )

@@ -1,4 +1,4 @@
-"""Reading TOML that people wrote: values, and the line of each key for errors about them."""
+"""Reading TOML that people wrote: its values, and where each key and value stands, for errors about them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,6 @@ _LARGEST = 1_000_000
 _DEEPEST = 50
 # In bits, as TOML says.
 _LONGEST_NUMBER = 64
-# As much of a line as is looked at for its key.
-_LONGEST_KEY = 500
-# A key without quotes.
-_BARE = re.compile(r"[A-Za-z0-9_\-. \t]+")
 # What may be a key with dots, quoted or not, and a part of one.
 _KEY = re.compile(r"[A-Za-z0-9_\-. \t\"']{100,}")
 _PART = re.compile(r"[A-Za-z0-9_\-\"'][ \t]*\.")
@@ -36,22 +33,278 @@ _TOO_DEEP = "is nested too deeply"
 _AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
+# What stands between keys and values: white space, line ends and comments.
+_BLANK = re.compile(r"[ \t\r\n]*(?:#[^\n]*[ \t\r\n]*)*")
+# One part of a key: bare, "quoted" or 'quoted'.
+_KEY_PART = re.compile(
+    r"""[ \t]*(?P<part>(?P<bare>[A-Za-z0-9_-]+)
+    | "(?P<basic>[^"\\\n]*(?:\\.[^"\\\n]*)*)" | '(?P<literal>[^'\n]*)')[ \t]*""",
+    re.VERBOSE,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))")
+_ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b"}
+# The ends of strings, and what could be taken for one. Up to two quotes may precede those that end
+# a string of many lines.
+_STRING_ENDS = {
+    '"""': re.compile(r'\\.|"{3,5}', re.DOTALL),
+    "'''": re.compile(r"'{3,5}"),
+    '"': re.compile(r'\\.|"'),
+    "'": re.compile(r"'"),
+}
+# A number, a date (which may have a space before its time), true or false.
+_SCALAR = re.compile(r"[^,\]}\s#]+(?: [0-9]{2}:[^,\]}\s#]*)?")
+
+# The names from the top of a file to a key, with the index where a list is on the way.
+KeyPath = tuple[str | int, ...]
+
+
+class _Spot:
+    """Where a key (``at``) and its value stand in a text, and what is ``inside`` of the value.
+
+    A key that only a longer one implies, as ``[a.b]`` does ``a``, stands where that one does.
+    """
+
+    __slots__ = ("at", "inside", "is_implied", "value")
+
+    def __init__(self, at: int, *, is_implied: bool = False) -> None:
+        self.at = at
+        self.value = at
+        self.inside: dict[str, _Spot] | list[_Spot] | None = None
+        self.is_implied = is_implied
+
+
 @dataclass(frozen=True)
 class TomlFile:
-    """A parsed file: its ``values``, and where each of its keys stands."""
+    """A parsed file: its ``values``, and where each of its keys and values stands."""
 
     path: Path
     values: dict[str, Any]
-    _places: dict[str, Place] = field(repr=False)
+    _text: str = field(repr=False)
 
-    def place(self, key: str) -> Place:
-        """The place of ``key`` (dotted, from the top: ``general.cuda.minver``), else of the
-        nearest table around it."""
-        while key:
-            if key in self._places:
-                return self._places[key]
-            key = key.rpartition(".")[0]
-        return Place(self.path)
+    def place(self, key: str | KeyPath) -> Place:
+        """The place of ``key``, else of the nearest table around it.
+
+        ``key`` is a path, or one joined by dots from the top: ``general.cuda.minver``. The place of a
+        table is that of its header, and the place of an entry of a list is the entry.
+        """
+        if isinstance(key, str):
+            spot = _joined(self._top, key, 0)[1]
+        else:
+            spot, _ = self._spot(key)
+        return Place(self.path) if spot is self._top else self._place(spot.at)
+
+    def value_place(self, key: KeyPath) -> Place:
+        """The place of the value of ``key``, else of the nearest key around it."""
+        return self._place(self.offset(key, of_value=True))
+
+    def offset(self, key: KeyPath, *, of_value: bool) -> int:
+        """How many characters stand before ``key`` or its value: 0 of what is not in the file."""
+        spot, is_found = self._spot(key)
+        return spot.value if of_value and is_found else spot.at
+
+    def written(self, key: KeyPath) -> str:
+        """How the number, date or flag of ``key`` is written there: ``2.10``, where its value is 2.1."""
+        spot, is_found = self._spot(key)
+        found = _SCALAR.match(self._text, spot.value) if is_found else None
+        return found.group() if found else ""
+
+    @cached_property
+    def _top(self) -> _Spot:
+        # Not before it is asked for: most files have nothing wrong.
+        return _Scanner(self._text).scan()
+
+    def _spot(self, key: KeyPath) -> tuple[_Spot, bool]:
+        """The spot of ``key``, else of what is nearest around it, and whether it is the former."""
+        spot = self._top
+        for part in key:
+            child = _child(spot, part)
+            if child is None:
+                return spot, False
+            spot = child
+        return spot, True
+
+    def _place(self, offset: int) -> Place:
+        line = self._text.count("\n", 0, offset) + 1
+        return Place(self.path, line, offset - self._text.rfind("\n", 0, offset))
+
+
+def _child(spot: _Spot, part: str | int) -> _Spot | None:
+    inside = spot.inside
+    if isinstance(inside, list):
+        return inside[part] if isinstance(part, int) and part < len(inside) else None
+    return inside.get(part) if inside is not None and isinstance(part, str) else None
+
+
+def _joined(spot: _Spot, key: str, start: int) -> tuple[int, _Spot]:
+    """The spot of ``key``, whose parts from ``start`` on are joined by dots, and how far it was found.
+
+    A part may have dots of its own, as quoted keys do. No spot is looked at twice, so the time grows
+    with the length of the file alone.
+    """
+    best = (start, spot)
+    if start < len(key) and isinstance(spot.inside, dict):
+        for name, child in spot.inside.items():
+            end = start + len(name)
+            if key.startswith(name, start) and (end == len(key) or key[end] == "."):
+                best = max(best, _joined(child, key, min(end + 1, len(key))), key=lambda one: one[0])
+                if best[0] == len(key):
+                    break
+    return best
+
+
+class _Lost(Exception):
+    """The text is not what a parser has accepted."""
+
+
+class _Scanner:
+    """Finds the keys and values of a text that a parser has accepted, in one pass.
+
+    After https://toml.io/en/v1.0.0, with the line ends in inline tables and the escapes of 1.1. Should
+    a parser accept more, what stands after that is placed at what is around it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def scan(self) -> _Spot:
+        """The spot of the whole text."""
+        top = _Spot(0)
+        top.inside = {}
+        table = top
+        try:
+            while self._skip():
+                if self._text[self._at] == "[":
+                    table = self._header(top)
+                else:
+                    self._pair(table)
+        except _Lost:
+            pass
+        return top
+
+    def _skip(self) -> str:
+        """Go past what is blank, and return the character that follows; none at the end."""
+        blank = _BLANK.match(self._text, self._at)
+        if blank:
+            self._at = blank.end()
+        return self._text[self._at : self._at + 1]
+
+    def _expect(self, text: str) -> None:
+        if not self._text.startswith(text, self._at):
+            raise _Lost
+        self._at += len(text)
+
+    def _key(self) -> list[tuple[str, int]]:
+        """The parts of a key, each with its place."""
+        parts = []
+        while True:
+            found = _KEY_PART.match(self._text, self._at)
+            if found is None:
+                raise _Lost
+            name = found["bare"] or found["literal"] or _unescaped(found["basic"] or "")
+            parts.append((name, found.start("part")))
+            self._at = found.end()
+            if not self._text.startswith(".", self._at):
+                return parts
+            self._at += 1
+
+    def _header(self, top: _Spot) -> _Spot:
+        """The table that ``[a.b]`` or ``[[a.b]]`` opens."""
+        start = self._at
+        is_list = self._text.startswith("[[", start)
+        self._at += 2 if is_list else 1
+        *around, (last, _) = self._key()
+        self._expect("]]" if is_list else "]")
+        spot = top
+        for name, _ in around:
+            spot = _inner(spot, name, start, is_implied=True)
+        spot = _inner(spot, last, start, is_implied=False)
+        if is_list:
+            if not isinstance(spot.inside, list):
+                spot.inside = []
+            spot.inside.append(_Spot(start))
+            return spot.inside[-1]
+        return spot
+
+    def _pair(self, table: _Spot) -> None:
+        """A key and its value."""
+        *around, (last, at) = self._key()
+        spot = table
+        for name, place in around:
+            spot = _inner(spot, name, place, is_implied=True)
+        spot = _inner(spot, last, at, is_implied=False)
+        self._expect("=")
+        self._value(spot)
+
+    def _value(self, spot: _Spot) -> None:
+        first = self._skip()
+        spot.value = self._at
+        if first == "[":
+            self._at += 1
+            spot.inside = entries = []
+            while self._skip() != "]":
+                entry = _Spot(self._at)
+                entries.append(entry)
+                self._value(entry)
+                self._comma("]")
+            self._at += 1
+        elif first == "{":
+            self._at += 1
+            spot.inside = {}
+            while self._skip() != "}":
+                self._pair(spot)
+                self._comma("}")
+            self._at += 1
+        elif first and first in "\"'":
+            quotes = first * 3 if self._text.startswith(first * 3, self._at) else first
+            self._at += len(quotes)
+            while True:
+                found = _STRING_ENDS[quotes].search(self._text, self._at)
+                if found is None:
+                    raise _Lost
+                self._at = found.end()
+                if found.group()[0] == first:
+                    break
+        else:
+            scalar = _SCALAR.match(self._text, self._at)
+            if scalar is None:
+                raise _Lost
+            self._at = scalar.end()
+
+    def _comma(self, end: str) -> None:
+        if self._skip() != end:
+            self._expect(",")
+
+
+def _inner(spot: _Spot, name: str, at: int, *, is_implied: bool) -> _Spot:
+    """The spot of ``name`` in a table, made when it is not there; of a list, in its last table."""
+    if isinstance(spot.inside, list):
+        if not spot.inside:
+            raise _Lost
+        spot = spot.inside[-1]
+    if spot.inside is None:
+        spot.inside = {}
+    if not isinstance(spot.inside, dict):
+        raise _Lost
+    child = spot.inside.get(name)
+    if child is None:
+        child = spot.inside[name] = _Spot(at, is_implied=is_implied)
+    elif child.is_implied and not is_implied:
+        child.at = child.value = at
+        child.is_implied = False
+    return child
+
+
+def _unescaped(text: str) -> str:
+    """What a quoted key means."""
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(
+        lambda found: (
+            _ESCAPED.get(found[4], found[4]) if found[4] else chr(int(found[1] or found[2] or found[3], 16))
+        ),
+        text,
+    )
 
 
 def read(path: Path, *, repair: str = "") -> TomlFile:
@@ -70,24 +323,23 @@ def read(path: Path, *, repair: str = "") -> TomlFile:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise WrongInput("is not UTF-8", where=Place(path, line)) from error
+        raise WrongInput("is not UTF-8", where=_at(path, data[: error.start].decode())) from error
     if deep := _long_key(text):
-        raise WrongInput(_TOO_DEEP, where=Place(path, text.count("\n", 0, deep) + 1))
+        raise WrongInput(_TOO_DEEP, where=_at(path, text[:deep]))
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         message = str(error)
-        line, column = text.rstrip("\n").count("\n") + 1, None
+        where = _at(path, text.rstrip("\r\n"))
         found = _AT.search(message)
         if found and found.group(1):
-            line, column = int(found.group(1)), int(found.group(2))
-        lines = text.splitlines()
-        shown = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+            where = Place(path, int(found.group(1)), int(found.group(2)))
+        # Not splitlines, which knows line ends that TOML does not.
+        lines = text.split("\n")
+        shown = lines[where.line - 1].strip() if where.line and where.line <= len(lines) else ""
         message = _AT.sub("", message).rstrip(".")
         raise WrongInput(
-            f"is not valid TOML: {message}" + (f": {shown[:80]}" if shown else ""),
-            where=Place(path, line, column),
+            f"is not valid TOML: {message}" + (f": {shown[:80]}" if shown else ""), where=where
         ) from error
     except RecursionError as error:
         raise WrongInput(_TOO_DEEP, where=Place(path)) from error
@@ -95,7 +347,7 @@ def read(path: Path, *, repair: str = "") -> TomlFile:
         # Of ``int``, which reads no number of thousands of digits.
         raise WrongInput(_TOO_LONG, where=_long_number(path, text)) from error
     _check_values(path, text, values)
-    return TomlFile(path, values, _places(path, text))
+    return TomlFile(path, values, text)
 
 
 def read_bytes(path: Path, largest: int) -> bytes:
@@ -114,7 +366,12 @@ def read_bytes(path: Path, largest: int) -> bytes:
 
 def _long_number(path: Path, text: str) -> Place:
     longest = max(re.finditer(r"[0-9][0-9A-Fa-fxob_]*", text), key=lambda found: found.end() - found.start())
-    return Place(path, text.count("\n", 0, longest.start()) + 1)
+    return _at(path, text[: longest.start()])
+
+
+def _at(path: Path, before: str) -> Place:
+    """The place of what stands after ``before``."""
+    return Place(path, before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
 def _long_key(text: str) -> int:
@@ -141,46 +398,3 @@ def _items(value: Any) -> Iterator[Any]:
         yield from value.values()
     elif isinstance(value, list):
         yield from value
-
-
-def _places(path: Path, text: str) -> dict[str, Place]:
-    """Where each key stands. A light scan: what it misses is placed at the table around it.
-
-    The time that it takes grows with the length of the text alone, whatever stands there.
-    """
-    places: dict[str, Place] = {}
-    table: list[str] = []
-    for number, whole in enumerate(text.split("\n"), start=1):
-        line = whole[:_LONGEST_KEY]
-        start = line.lstrip()
-        column = len(line) - len(start) + 1
-        if start.startswith("["):
-            name, bracket, rest = start.lstrip("[").partition("]")
-            rest = rest.removeprefix("]").strip()
-            keys = _keys(name) if bracket and (not rest or rest.startswith("#")) else None
-            if keys:
-                table = keys
-                places.setdefault(".".join(table), Place(path, number, column))
-        else:
-            name, equals, _ = start.partition("=")
-            keys = _keys(name) if equals else None
-            if keys:
-                places.setdefault(".".join([*table, *keys]), Place(path, number, column))
-    return places
-
-
-def _keys(name: str) -> list[str] | None:
-    """The parts of a key; ``None`` for what is none."""
-    if _BARE.fullmatch(name):
-        return [part.strip() for part in name.split(".")]
-    try:
-        value: Any = tomllib.loads(f"{name} = 0")
-    except (ValueError, RecursionError):
-        return None
-    keys = []
-    while isinstance(value, dict):
-        if len(value) != 1:
-            return None
-        keys.append(next(iter(value)))
-        value = value[keys[-1]]
-    return keys
