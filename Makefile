@@ -1,6 +1,6 @@
 # The commands of this project. Each makes the environment that it needs, once, in the user's cache.
 .DEFAULT_GOAL := help
-.PHONY: run test lint generate lock bench clean help
+.PHONY: run test lint generate lock update-builder-data bench clean help
 
 ACTIONS := scripts/kernel-actions
 # Runs the interpreter of the development environment: the suite with all that its tests and checks need.
@@ -21,6 +21,9 @@ generate:  ## Write what is generated: actions, their short paths, and their doc
 lock:  ## Resolve requirements/*.in into requirements/*.txt
 	@$(PYTHON) scripts/lock.py
 
+update-builder-data:  ## Read what each revision of the builder can build from a checkout (DIR=<checkout>)
+	@$(PYTHON) scripts/update_builder_data.py $(DIR)
+
 bench:  ## Time the planner on this machine
 	@$(PYTHON) tests/bench/bench.py
 
@@ -28,4 +31,4 @@ clean:  ## Remove what `make run` and the builders left in this folder
 	@find build -mindepth 1 -maxdepth 1 ! -name action.yml -exec rm -rf {} + 2>/dev/null || true
 
 help:  ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28

@@ -382,10 +382,10 @@ def _reusable(report: Path, folder: Path, fingerprint: str) -> BuildReport | Non
 
 def _is_planned(kernel_dir: Path, variant: str) -> bool | None:
     """Whether the locked builder makes ``variant``; ``None`` where its plan is not known."""
-    from kernel_actions import matrix
+    from kernel_actions import planning
 
     try:
-        return any(one.name == variant for one in matrix.planned_variants(kernel_dir))
+        return any(one.name == variant for one in planning.planned_variants(kernel_dir))
     except (WrongInput, WrongSurroundings):
         return None
 

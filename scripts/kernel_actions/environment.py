@@ -153,10 +153,14 @@ def _ready(wanted: Plan) -> Path | None:
 
 
 def _root(holds_token: bool) -> Path:
-    """The folder of environments: the user's cache, or the job's own for a command with a token."""
+    return cache_root(holds_token) / "environments"
+
+
+def cache_root(holds_token: bool) -> Path:
+    """The folder of what is kept: in the user's cache, or the job's own for a command with a token."""
     job = os.environ.get("RUNNER_TEMP")
     if holds_token and job:
-        return Path(job) / "kernel-actions" / "environments"
+        return Path(job) / "kernel-actions"
     cache = os.environ.get("XDG_CACHE_HOME") or ""
     try:
         root = Path(cache) if os.path.isabs(cache) else Path.home() / ".cache"
@@ -164,7 +168,7 @@ def _root(holds_token: bool) -> Path:
         raise WrongSurroundings(
             "there is no home folder to keep environments in", repair="let XDG_CACHE_HOME name a folder"
         ) from error
-    return root / "kernel-actions" / "environments"
+    return root / "kernel-actions"
 
 
 def _torch_build() -> str:

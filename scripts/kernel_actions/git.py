@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_actions import github, process
-from kernel_actions.errors import WrongSurroundings, printable
+from kernel_actions.errors import WrongInput, WrongSurroundings, printable
 
 # Of git's variables only those that say where its configuration is. The others (GIT_DIR,
 # GIT_INDEX_FILE, …) belong to whoever started us, such as a hook, and name another repository.
@@ -103,6 +103,51 @@ def tags(directory: Path, prefix: str, *, reachable_from: str = "") -> dict[str,
         if kind == "commit" or peeled_kind == "commit":
             found[name] = target if kind == "commit" else peeled
     return found
+
+
+def has_commit(directory: Path, commit: str) -> bool:
+    """Whether the repository has ``commit``, given in full."""
+    return _ask(directory, "cat-file", "-e", f"{commit}^{{commit}}") is not None
+
+
+def file_at(directory: Path, commit: str, path: str) -> str | None:
+    """The text of a file at ``commit``, by its path from the repository's root; ``None`` if there is none."""
+    return _ask(directory, "cat-file", "blob", f"{commit}:{path}")
+
+
+def changed_since(directory: Path, reference: str) -> tuple[str, ...]:
+    """The files that differ between the common ancestor of ``reference`` and the checked-out commit,
+    and the folder as it is now, untracked files included: paths from the repository's root.
+
+    A renamed file is there with both of its names. Raises ``WrongInput`` for an unknown reference and
+    ``WrongSurroundings`` where a shallow clone has no common ancestor.
+    """
+    commit = _ask(
+        directory, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}"
+    )
+    is_cut = is_shallow(directory)
+    deepen = "have the whole history: `fetch-depth: 0` of actions/checkout, or git fetch --unshallow"
+    if commit is None:
+        if state(directory) is None:
+            raise WrongSurroundings(f"{directory} is not in a git repository with a commit")
+        raise WrongInput(
+            f"there is no commit {reference[:80]!r} here", repair=deepen if is_cut else "fetch it first"
+        )
+    base = _ask(directory, "merge-base", commit.strip(), "HEAD")
+    if base is None:
+        raise WrongSurroundings(
+            f"{reference[:80]!r} and the checked-out commit have no common ancestor"
+            + (" in this shallow clone" if is_cut else ""),
+            repair=deepen if is_cut else "",
+        )
+    changed = _ask(
+        directory, "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "--ignore-submodules=none",
+        base.split()[0], "--", ":/",
+    )  # fmt: skip
+    untracked = _ask(directory, "ls-files", "-z", "--others", "--exclude-standard", "--full-name", "--", ":/")
+    if changed is None or untracked is None:
+        raise WrongSurroundings(f"git cannot compare {directory} with {reference[:80]!r}")
+    return tuple(dict.fromkeys(name for name in (changed + untracked).split("\0") if name))
 
 
 def contains(directory: Path, commit: str, ancestor: str) -> bool:

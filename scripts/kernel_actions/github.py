@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
-from kernel_actions.errors import Place, WrongInput
+from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 
 # The runner refuses a step's summary over 1 MiB as a whole, so stay below it.
 SUMMARY_LIMIT = 1_000_000
+# Where the files of public repositories are had one by one.
+RAW_FILES = "https://raw.githubusercontent.com"
+_ATTEMPTS = 3
+# In seconds: how long an answer may take, and the pause before the second attempt.
+_PATIENCE = 10.0
+_PAUSE = 0.5
 
 
 def is_actions() -> bool:
@@ -109,6 +116,55 @@ def untrusted_output() -> Iterator[None]:
         yield
     finally:
         _command(f"::{token}::")
+
+
+def fetch_file(repository: str, commit: str, path: str, largest: int) -> str | None:
+    """The text of a file of a repository at a commit; ``None`` when there is none.
+
+    Uses the token of the job, if there is one, as it raises the rate limit. KA_GITHUB_RAW names a
+    mirror to ask in place of GitHub. Raises ``WrongSurroundings`` when nobody answers.
+    """
+    # The standard library's client: what asks for one small file runs without an environment.
+    import http.client
+    import urllib.error
+    import urllib.request
+    from urllib.parse import quote, urlsplit
+
+    base = os.environ.get("KA_GITHUB_RAW") or RAW_FILES
+    host = urlsplit(base).netloc
+    request = urllib.request.Request(f"{base.rstrip('/')}/{quote(repository)}/{commit}/{quote(path)}")
+    token = _token()
+    if token and base == RAW_FILES:
+        # Not one that a redirect takes elsewhere.
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+    failure = ""
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(_PAUSE * 2 ** (attempt - 1))
+        try:
+            with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+                data: bytes = answer.read(largest + 1)
+            if len(data) > largest:
+                raise WrongSurroundings(f"{host} sent more than {largest} bytes for {path}")
+            return data.decode(errors="replace")
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            failure = f"{host} answered {error.code} {error.reason}"
+            if error.code < 500 and error.code != 429:
+                break
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            failure = (
+                f"{host} cannot be reached: {getattr(error, 'reason', None) or error or type(error).__name__}"
+            )
+    raise WrongSurroundings(failure)
+
+
+def _token() -> str:
+    # A job on GitHub Enterprise Server has a token of that server, which is none of GitHub's business.
+    if os.environ.get("GITHUB_SERVER_URL", "https://github.com") != "https://github.com":
+        return ""
+    return os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN") or ""
 
 
 def boolean(name: str, value: str) -> bool:

@@ -142,6 +142,44 @@ MATRIX = Command(
             "builder-rev",
             "Plan for this commit of the builder, in place of the one that flake.lock pins.",
         ),
+        Option(
+            "builder-dir",
+            "Checkout of the builder, for a revision that this version's data does not have.",
+        ),
+        Option(
+            "discover",
+            "Plan all kernels below this folder (each folder with a build.toml) in place of those given.",
+        ),
+        Option(
+            "changed-since",
+            "Plan only kernels that the changes since this commit or branch concern, as in origin/main. "
+            "A changed file outside of them concerns all in the nearest folder around it that has kernels.",
+        ),
+        Option(
+            "group-by",
+            "Build in one job the variants of a kernel and system that share their runners, and their "
+            "backend, or their torch. none: a job for each.",
+            default="none",
+            kind="choice",
+            choices=("none", "backend", "torch"),
+        ),
+        Option(
+            "max-jobs",
+            "Pack the variants into at most this many jobs, such that the longest takes as little time as "
+            "can be.",
+            default="256",
+            kind="integer",
+        ),
+        Option(
+            "durations",
+            "JSON file of the seconds that variants took before, by kernel/variant or variant. Packing goes "
+            "by it, and the longest jobs come first.",
+        ),
+        Option(
+            "explain",
+            "Tell why this variant is planned or not, in place of planning (also: matrix explain VARIANT).",
+            is_input=False,
+        ),
         Option("allow-empty", "Succeed when nothing is selected.", default="false", kind="boolean"),
         FORMAT,
     ),
@@ -149,7 +187,7 @@ MATRIX = Command(
         Output("matrix", 'The jobs, as {"include": [...]}: the value of strategy.matrix.'),
         Output("count", "Number of jobs. Skip the build job when it is 0."),
         Output("filtered", "What was left out, as a JSON list, each with its reason."),
-        Output("builder", "The builder's repository and commit, as JSON."),
+        Output("builder", "The builder's repository and commit, as JSON; null where kernels have several."),
     ),
 )
 BUILD = Command(
@@ -203,6 +241,57 @@ TEST = Command(
     outputs=(
         Output("passed", "Number of tests that passed."),
         Output("report", "Path of the JSON test report."),
+    ),
+)
+BENCHMARK = Command(
+    name="benchmark",
+    summary="Run the kernel's own benchmarks by a fixed protocol, and compare with a baseline.",
+    environment="kernel",
+    is_action=True,
+    options=(
+        VARIANT,
+        BUILD_DIR,
+        Option(
+            "baseline",
+            "What to compare with, in the same run: a revision on the Hub (a branch, a tag or a commit, as "
+            "in v1), or the folder of a built variant. Empty: nothing.",
+        ),
+        REPO_ID,
+        HUB,
+        Option("threshold", "How many percent slower than the baseline is a failure.", default="5"),
+        Option("only", "Run only workloads that match this glob, as in '*float32*'.", repeatable=True),
+        Option("rounds", "Rounds of each workload.", default="12", kind="integer"),
+        Option(
+            "max-rounds",
+            "Rounds of a workload that the baseline's comparison is undecided for, at most.",
+            default="60",
+            kind="integer",
+        ),
+        Option("time-limit", "Seconds after which the benchmarks are ended.", default="3600", kind="integer"),
+        Option(
+            "device",
+            "Where to measure: auto (the variant's backend), cpu, cuda.",
+            default="auto",
+            kind="choice",
+            choices=("auto", "cpu", "cuda"),
+        ),
+        Option("report", "JSON file for the report. Empty: beside the variant."),
+        Option("plot", "Folder for the plots, as SVG and PNG. Empty: beside the report."),
+        Option(
+            "format",
+            "How results are printed: a table for people, JSON for programs, Markdown for a page, or github "
+            "(a table, plus outputs, annotations and the job summary).",
+            default="table",
+            kind="choice",
+            choices=("table", "json", "markdown", "github"),
+            is_input=False,
+        ),
+    ),
+    outputs=(
+        Output("verdict", "passed or failed."),
+        Output("report", "Path of the JSON report."),
+        Output("plot", "Path of the plot, as SVG."),
+        Output("picture", "Path of the plot, as PNG."),
     ),
 )
 UPLOAD = Command(
@@ -362,6 +451,7 @@ COMMANDS: dict[str, Command] = {
         MATRIX,
         BUILD,
         TEST,
+        BENCHMARK,
         COMPLIANCE,
         UPLOAD,
         RELEASE,

@@ -25,7 +25,7 @@ from kernel_actions import (
     github,
     loading,
     manifest,
-    matrix,
+    planning,
     process,
     release,
     settings,
@@ -136,7 +136,7 @@ def _run_stages(
 
 
 def _plan(kernel_dir: Path) -> tuple[Outcome, None]:
-    bundled = [variant for variant in matrix.planned_variants(kernel_dir) if variant.bundled]
+    bundled = [variant for variant in planning.planned_variants(kernel_dir) if variant.bundled]
     backends = ", ".join(dict.fromkeys(variant.backend for variant in bundled))
     return Outcome(f"{len(bundled)} variants", f"the builder's bundle for {backends}"), None
 

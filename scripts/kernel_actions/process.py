@@ -64,15 +64,18 @@ def run(
     directory: Path | None = None,
     environment: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] | None = None,
+    time_limit: float | None = None,
 ) -> Finished:
     """Run a program to its end and return its output, as lines are passed to ``on_line``.
 
     The program gets its own process group, which is ended with it, and it ends when this process
     is killed: nothing is left running. Without ``environment`` the child gets this process's
-    variables but for secrets.
+    variables but for secrets. After ``time_limit`` seconds it is ended.
 
-    Raises ``WrongSurroundings`` when the program is missing, ``Interrupted`` on a signal.
+    Raises ``WrongSurroundings`` when the program is missing or takes too long, ``Interrupted`` on
+    a signal.
     """
+    started = time.monotonic()
     try:
         child = subprocess.Popen(
             [str(argument) for argument in arguments],
@@ -92,11 +95,17 @@ def run(
         raise WrongSurroundings(f"cannot start {arguments[0]}: {error}") from error
     lines: list[str] = []
     try:
-        for line in _lines(child):
+        for line in _lines(child, None if time_limit is None else started + time_limit):
             lines.append(line)
             if on_line is not None:
                 on_line(line.rstrip("\n"))
-        returncode = child.wait()
+        remaining = None if time_limit is None else max(0.0, started + time_limit - time.monotonic())
+        returncode = child.wait(remaining)
+    except subprocess.TimeoutExpired as error:
+        name = Path(str(arguments[0])).name
+        raise WrongSurroundings(
+            f"{name} was ended: it took longer than {console.duration(time_limit or 0)}"
+        ) from error
     finally:
         end_group(child)
         assert child.stdout is not None
@@ -104,8 +113,8 @@ def run(
     return Finished(returncode, "".join(lines))
 
 
-def _lines(child: subprocess.Popen[bytes]) -> Iterator[str]:
-    """What ``child`` prints, line by line, until it ends.
+def _lines(child: subprocess.Popen[bytes], limit: float | None) -> Iterator[str]:
+    """What ``child`` prints, line by line, until it ends, or the clock is at ``limit``.
 
     What it left running may hold its output open: that is ended with it, and what escaped is not
     waited for.
@@ -116,6 +125,8 @@ def _lines(child: subprocess.Popen[bytes]) -> Iterator[str]:
     rest = ""
     deadline: float | None = None
     while deadline is None or time.monotonic() < deadline:
+        if limit is not None and time.monotonic() > limit:
+            break
         if not select.select([descriptor], [], [], _POLL)[0]:
             if deadline is None and child.poll() is not None:
                 end_group(child)

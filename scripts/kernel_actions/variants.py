@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from kernel_actions import nix_version
 from kernel_actions.builder import BuilderRevision, BuildSet, Rules
-from kernel_actions.errors import WrongInput
+from kernel_actions.errors import Place, WrongInput
 from kernel_actions.manifest import UPDATE, Manifest
 from kernel_actions.nix_version import flat
 
@@ -45,11 +45,36 @@ class Variant:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A variant that was not taken, and why."""
+    """A variant that was not taken, why, and where that is said."""
 
     name: str
     system: str
     reason: str
+    where: Place | None = None
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.where})" if self.where else self.reason
+
+
+@dataclass(frozen=True)
+class Override:
+    """The build sets that ``torchVersions`` of flake.nix makes of the builder's own, and where it stands."""
+
+    build_sets: tuple[BuildSet, ...]
+    where: Place
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What becomes of a build set on one system: a variant of that name, or the reason why not."""
+
+    build_set: BuildSet
+    system: str
+    name: str
+    arch_name: str
+    reason: str | None = None
+    where: Place | None = None
+    is_backend_wanted: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,31 +85,73 @@ class VariantPlan:
     left_out: tuple[LeftOut, ...]
 
 
-def plan(manifest: Manifest, builder: BuilderRevision) -> VariantPlan:
+def plan(manifest: Manifest, builder: BuilderRevision, override: Override | None = None) -> VariantPlan:
     """The variants of the kernel at that revision of the builder.
 
     Raises ``WrongInput`` when the revision refuses this edition of build.toml.
     """
-    _check_edition(manifest, builder.rules)
+    judgements = judge(manifest, builder, override)
     variants: list[Variant] = []
-    left_out: list[LeftOut] = []
-    for system in _systems(builder.build_sets):
-        applicable: list[BuildSet] = []
-        for build_set in builder.build_sets:
-            if system not in build_set.systems:
-                continue
-            reason = _reason_against(manifest, build_set, builder.rules)
-            if reason is None:
-                applicable.append(build_set)
-            elif _is_backend_wanted(manifest, build_set, builder.rules):
-                left_out.append(LeftOut(_arch_name(build_set, system, manifest), system, reason))
-        kept, superseded = _newest_for_stable_abi(manifest, builder.rules, applicable)
-        left_out += [
-            LeftOut(_arch_name(old, system, manifest), system, "Torch's stable ABI: a newer Torch covers it")
-            for old in superseded
-        ]
-        variants += _name_variants(manifest, builder.rules, kept, system)
+    for system in SYSTEMS:
+        kept = [one for one in judgements if one.system == system and one.reason is None]
+        variants += _name_variants(kept, system)
+    left_out = [
+        LeftOut(one.arch_name, one.system, one.reason, one.where)
+        for one in judgements
+        if one.reason is not None and one.is_backend_wanted
+    ]
     return VariantPlan(tuple(sorted(variants, key=_order)), tuple(left_out))
+
+
+def judge(manifest: Manifest, builder: BuilderRevision, override: Override | None) -> list[Judgement]:
+    """What becomes of every build set on every system, in the order of ``SYSTEMS`` and of the list.
+
+    Raises ``WrongInput`` when the revision refuses this edition of build.toml.
+    """
+    _check_edition(manifest, builder.rules)
+    judgements: list[Judgement] = []
+    build_sets = builder.build_sets if override is None else override.build_sets
+    # They do not depend on the system.
+    reasons = [_reason_against(manifest, one, builder.rules) for one in build_sets]
+    for system in SYSTEMS:
+        if override is not None:
+            judgements += _judge_removed(manifest, builder, override, system)
+        sets = [pair for pair in zip(build_sets, reasons, strict=True) if system in pair[0].systems]
+        newest = _newest_for_stable_abi(manifest, builder.rules, [one for one, reason in sets if not reason])
+        for build_set, reason in sets:
+            if reason is None and id(build_set) not in newest:
+                key = "torch.stable-abi"
+                reason = (f"{key}: a newer Torch covers it", manifest.place(key))
+            judgements.append(_judgement(manifest, builder.rules, build_set, system, reason))
+    return judgements
+
+
+def _judge_removed(
+    manifest: Manifest, builder: BuilderRevision, override: Override, system: str
+) -> Iterator[Judgement]:
+    """The builder's own build sets that flake.nix leaves out on ``system``."""
+    kept = {one.identity for one in override.build_sets if system in one.systems}
+    for build_set in builder.build_sets:
+        if system in build_set.systems and build_set.identity not in kept:
+            # What is left out for another reason anyway would be so without flake.nix.
+            found = _reason_against(manifest, build_set, builder.rules)
+            found = found or ("torchVersions of flake.nix leaves it out", override.where)
+            yield _judgement(manifest, builder.rules, build_set, system, found)
+
+
+def _judgement(
+    manifest: Manifest, rules: Rules, build_set: BuildSet, system: str, found: tuple[str, Place] | None
+) -> Judgement:
+    reason, where = found or (None, None)
+    return Judgement(
+        build_set=build_set,
+        system=system,
+        name=_name(manifest, rules, build_set, system),
+        arch_name=_arch_name(build_set, system, manifest),
+        reason=reason,
+        where=where,
+        is_backend_wanted=_is_backend_wanted(manifest, build_set, rules),
+    )
 
 
 def _check_edition(manifest: Manifest, rules: Rules) -> None:
@@ -102,11 +169,6 @@ def _check_edition(manifest: Manifest, rules: Rules) -> None:
         )
 
 
-def _systems(build_sets: Iterable[BuildSet]) -> list[str]:
-    found = dict.fromkeys(system for build_set in build_sets for system in build_set.systems)
-    return sorted(found, key=_system_order)
-
-
 def _is_backend_wanted(manifest: Manifest, build_set: BuildSet, rules: Rules) -> bool:
     if rules.requires_backends:
         return build_set.backend in manifest.backends
@@ -114,30 +176,34 @@ def _is_backend_wanted(manifest: Manifest, build_set: BuildSet, rules: Rules) ->
     return manifest.universal or manifest.compiled_for(build_set.backend)
 
 
-def _reason_against(manifest: Manifest, build_set: BuildSet, rules: Rules) -> str | None:
-    """Why the build set does not apply to the kernel; ``None`` when it does."""
+def _reason_against(manifest: Manifest, build_set: BuildSet, rules: Rules) -> tuple[str, Place] | None:
+    """Why the build set does not apply to the kernel, and where that is said; ``None`` when it does."""
     if not _is_backend_wanted(manifest, build_set, rules):
-        return f"{build_set.backend} is not in general.backends"
+        if rules.requires_backends:
+            return f"{build_set.backend} is not in general.backends", manifest.place("general.backends")
+        return f"no [kernel.*] section is for {build_set.backend}", manifest.place("kernel")
     if build_set.backend == "cuda":
         key = "general.cuda-" if rules.old_cuda_bounds else "general.cuda."
-        reason = _outside(build_set.compute_version, manifest.cuda_minver, manifest.cuda_maxver, "CUDA", key)
-        if reason:
-            return reason
+        bounds = (manifest.cuda_minver, manifest.cuda_maxver)
+        if found := _outside(manifest, build_set.compute_version, bounds, "CUDA", key):
+            return found
     if rules.torch_bounds:
-        binding = manifest.binding
-        reason = _outside(build_set.torch, binding.minver, binding.maxver, "Torch", "torch.")
-        if reason:
-            return reason
+        bounds = (manifest.binding.minver, manifest.binding.maxver)
+        if found := _outside(manifest, build_set.torch, bounds, "Torch", "torch."):
+            return found
     if rules.tvm_ffi and manifest.binding.framework == "tvm-ffi" and build_set.tvm_ffi is None:
-        return "the builder has no tvm-ffi for it"
+        return "the builder has no tvm-ffi for it", manifest.place("tvm-ffi")
     return None
 
 
-def _outside(version: str, minver: str | None, maxver: str | None, what: str, key: str) -> str | None:
+def _outside(
+    manifest: Manifest, version: str, bounds: tuple[str | None, str | None], what: str, key: str
+) -> tuple[str, Place] | None:
+    minver, maxver = bounds
     if minver is not None and nix_version.compare(version, minver) < 0:
-        return f'{what} {version} is below {key}minver = "{minver}"'
+        return f'{what} {version} is below {key}minver = "{minver}"', manifest.place(f"{key}minver")
     if maxver is not None and nix_version.compare(version, maxver) > 0:
-        return f'{what} {version} is above {key}maxver = "{maxver}"'
+        return f'{what} {version} is above {key}maxver = "{maxver}"', manifest.place(f"{key}maxver")
     return None
 
 
@@ -148,47 +214,38 @@ def _stable_abi(manifest: Manifest, rules: Rules, backend: str) -> str | None:
     return manifest.binding.stable_abi.get(backend)
 
 
-def _newest_for_stable_abi(
-    manifest: Manifest, rules: Rules, build_sets: list[BuildSet]
-) -> tuple[list[BuildSet], list[BuildSet]]:
-    """For backends with the stable ABI, only the newest Torch of each compute version is built."""
-    newest: dict[tuple[str, str], BuildSet] = {}
+def _newest_for_stable_abi(manifest: Manifest, rules: Rules, build_sets: list[BuildSet]) -> set[int]:
+    """The ``id`` of those that are built: for backends with the stable ABI, only the newest Torch of each
+    compute version."""
+    newest: dict[object, BuildSet] = {}
     for build_set in build_sets:
-        if _stable_abi(manifest, rules, build_set.backend) is None:
-            continue
-        group = (build_set.backend, build_set.compute_version)
+        group: object = id(build_set)
+        if _stable_abi(manifest, rules, build_set.backend) is not None:
+            group = (build_set.backend, build_set.compute_version)
         if group not in newest or nix_version.compare(build_set.torch, newest[group].torch) > 0:
             newest[group] = build_set
-    kept: list[BuildSet] = []
-    superseded: list[BuildSet] = []
-    for build_set in build_sets:
-        has_stable_abi = _stable_abi(manifest, rules, build_set.backend) is not None
-        is_newest = build_set is newest.get((build_set.backend, build_set.compute_version))
-        (superseded if has_stable_abi and not is_newest else kept).append(build_set)
-    return kept, superseded
+    return {id(one) for one in newest.values()}
 
 
-def _name_variants(
-    manifest: Manifest, rules: Rules, build_sets: list[BuildSet], system: str
-) -> Iterator[Variant]:
-    """The variants of ``build_sets`` on ``system``; several sets can share one name."""
-    chosen = _chosen_for_ci(build_sets)
-    by_name: dict[str, list[BuildSet]] = {}
-    for build_set in build_sets:
-        by_name.setdefault(_name(manifest, rules, build_set, system), []).append(build_set)
-    for name, sets in by_name.items():
+def _name_variants(judgements: list[Judgement], system: str) -> Iterator[Variant]:
+    """The variants of build sets on ``system``; several sets can share one name."""
+    chosen = _chosen_for_ci([one.build_set for one in judgements])
+    by_name: dict[str, list[Judgement]] = {}
+    for judgement in judgements:
+        by_name.setdefault(judgement.name, []).append(judgement)
+    for name, shared in by_name.items():
         # Tests run with the build set that the builder prefers.
-        best = sorted(sets, key=_preference)[0]
+        best = min(shared, key=lambda one: _preference(one.build_set))
         yield Variant(
             name=name,
-            arch_name=_arch_name(best, system, manifest),
-            arch_names=tuple(dict.fromkeys(_arch_name(one, system, manifest) for one in sets)),
-            backend=best.backend,
-            compute=compute(best),
-            torch=best.torch,
+            arch_name=best.arch_name,
+            arch_names=tuple(dict.fromkeys(one.arch_name for one in shared)),
+            backend=best.build_set.backend,
+            compute=compute(best.build_set),
+            torch=best.build_set.torch,
             system=system,
-            bundled=any(one.bundled for one in sets),
-            chosen_for_ci=any(one is chosen.get(one.backend) for one in sets),
+            bundled=any(one.build_set.bundled for one in shared),
+            chosen_for_ci=any(one.build_set is chosen.get(one.build_set.backend) for one in shared),
         )
 
 

@@ -36,6 +36,16 @@ BUILDER = _github("huggingface", "kernels")
         _lock({"kb": "kb", "other": "other"}, kb=BUILDER, other=_github("NixOS", "nixpkgs")),
         _lock({"kb": ["a", "kb"], "a": "a"}, a={"inputs": {"kb": "b"}}, b=BUILDER),
         _lock({"one": "one", "two": "two"}, one=BUILDER, two=BUILDER),
+        # A chain of follows, as of an input of an input that follows one of the root.
+        _lock(
+            {"kb": ["a", "b"], "a": "a", "c": "c"},
+            a={"inputs": {"b": ["c", "d"]}},
+            c={"inputs": {"d": "d"}},
+            d=BUILDER,
+        ),
+        # A commit is what it is in a fork too, and in a folder of one's own.
+        _lock({"kb": "kb"}, kb=_github("somebody", "kernels")),
+        _lock({"kernels": "k"}, k={"locked": {"type": "git", "url": "file:///src/mine", "rev": REVISION}}),
         _lock(
             {"kb": "kb"},
             kb={
@@ -60,6 +70,8 @@ def test_builder_is_found(kernel_dir: Callable[..., Path], lock: str) -> None:
         ("[" * 100_000, 2, "is not JSON"),
         ("[]", 2, "has version None"),
         ('{"version": 4}', 2, "has version 4"),
+        ('{"version": 5}', 2, "has version 5, and every Nix since 2.4 writes 7"),
+        ('{"version": true}', 2, "has version True"),
         ('{"version": 7}', 2, "has no root node"),
         ('{"version": 7, "nodes": {}, "root": "root"}', 2, "has no root node"),
         ('{"version": 7, "nodes": {}, "root": []}', 2, "has no root node"),
@@ -69,10 +81,17 @@ def test_builder_is_found(kernel_dir: Callable[..., Path], lock: str) -> None:
         (_lock({"a": [{}]}), 2, "no input is the builder"),
         (_lock({}), 2, "no input is the builder"),
         (_lock({"a": "missing"}), 2, "no input is the builder"),
-        (_lock({"a": ["a"]}, a=BUILDER), 2, "no input is the builder"),
+        (_lock({"a": ["a"]}, a=BUILDER), 2, "has a chain of follows that never ends"),
+        (_lock({"a": ["b"], "b": ["a", "a", "a"]}, a=BUILDER), 2, "has a chain of follows that never ends"),
+        (_lock({"a": []}, a=BUILDER), 2, "no input is the builder"),
         (_lock({"a": 3, "b": None}), 2, "no input is the builder"),
-        (_lock({"kb": "kb"}, kb=_github("somebody", "kernels")), 2, "only somebody/kernels (give the commit"),
+        (_lock({"kb": "kb"}, kb=_github("somebody", "kernels", "0" * 40)), 3, "not in this version's data"),
         (_lock({"kb": "kb"}, kb={"locked": {"type": "path", "path": "../x"}}), 2, "no input is the builder"),
+        (
+            _lock({"kernel-builder": "kb"}, kb={"locked": {"type": "path", "path": "../x"}}),
+            2,
+            "input kernel-builder is locked to ../x, which has no revision",
+        ),
         (
             _lock({"a": "a", "b": "b"}, a=BUILDER, b=_github("huggingface", "kernel-builder", "1" * 40)),
             2,

@@ -28,8 +28,9 @@ def test_names_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     check_golden(Path(__file__).parent / "golden" / "example-variants.txt", "\n".join(names) + "\n")
 
 
-def test_table_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = _matrix(capsys, str(ROOT))
+def test_table_of_the_example(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    code, out, _ = _matrix(capsys)
     assert code == 0
     check_golden(Path(__file__).parent / "golden" / "example-table.txt", out)
 
@@ -44,8 +45,10 @@ def test_entries_have_what_workflows_need(
         {
             "kernel": "edge",
             "dir": str(kernel_dir(CUDA)),
+            "name": "torch213-cxx11-cu130-x86_64-linux",
             "variant": "torch213-cxx11-cu130-x86_64-linux",
             "arch_variant": "torch213-cxx11-cu130-x86_64-linux",
+            "variants": ["torch213-cxx11-cu130-x86_64-linux"],
             "backend": "cuda",
             "compute": "cu130",
             "torch": "2.13",
@@ -117,7 +120,13 @@ def test_outputs_and_summary_in_actions(
         (["--builder-rev", "v1"], "'v1' is not a commit"),
         (["--scope", "prs"], "--scope is 'prs', which is not one of release, pr, all (did you mean pr?)"),
         (["--unknown"], "unrecognized arguments: --unknown"),
-        (["one", "two"], "takes one kernel folder"),
+        (["--max-jobs", "0"], "--max-jobs is 0, which is not from 1 to 256"),
+        (["--max-jobs", "257"], "--max-jobs is 257"),
+        (["--max-jobs", "many"], "--max-jobs is 'many', which is not a whole number"),
+        (["--durations", "/nowhere.json"], "/nowhere.json: cannot be read: No such file"),
+        (["--discover", "/nowhere"], "--discover /nowhere is not a folder"),
+        (["explain", "a", "one", "two"], "takes one kernel folder"),
+        (["--builder-rev", "0" * 40, "--builder-dir", "/nowhere"], "--builder-dir /nowhere is not a folder"),
         (["/nowhere"], "/nowhere/build.toml: there is no such file"),
     ],
 )

@@ -56,3 +56,60 @@ def test_each_error_says_what_and_where(tmp_path: Path, text: str, message: str)
     with pytest.raises(WrongInput) as error:
         settings.load(tmp_path)
     assert message in str(error.value)
+
+
+def test_limits_of_a_backend_come_before_those_of_all(tmp_path: Path) -> None:
+    (tmp_path / "kernel-actions.toml").write_text(
+        "[limits]\ntimeout = 90\ncores = 8\n[limits.cuda]\ntimeout = 700\njobs = 2\n"
+    )
+    found = settings.load(tmp_path)
+    assert found.limit("cuda").as_json() == {"timeout": 700, "cores": 8, "jobs": 2}
+    assert found.limit("cpu").as_json() == {"timeout": 90, "cores": 8}
+    assert settings.Settings().limit("cuda").as_json() == {}
+
+
+def test_the_kernels_own_file_comes_before_that_of_the_repository(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github" / "kernel-actions.toml").write_text(
+        '[limits]\ntimeout = 90\ncores = 4\n[matrix]\nskip = ["*-cu126-*"]\ntorch = ["2.13"]\n'
+        '[runners.build]\n"x86_64-linux" = "big"\n'
+    )
+    own = tmp_path / "kernels" / "one"
+    own.mkdir(parents=True)
+    (own / "kernel-actions.toml").write_text(
+        '[limits]\ntimeout = 30\n[matrix]\ntorch = "2.12"\n[runners.test]\n"x86_64-linux" = "gpu"\n'
+    )
+    found = settings.load(own)
+    assert found.limit("cpu").as_json() == {"timeout": 30, "cores": 4}
+    assert {name: one.values for name, one in found.selectors.items()} == {
+        "skip": ("*-cu126-*",),
+        "torch": ("2.12",),
+    }
+    assert found.build_runner("x86_64-linux", "cpu") == ("big",)
+    assert found.test_runner("x86_64-linux", "cpu") == ("gpu",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[limits]\ntimeout = 0\n",
+            "toml:2:1: limits.timeout is 0, which is not a whole number of minutes from 1",
+        ),
+        ("[limits]\ntimeout = true\n", "limits.timeout is True"),
+        ('[limits]\ncores = "4"\n', "limits.cores is 4, which is not a whole number of cores"),
+        ("[limits.cuda]\ntime = 3\n", "key 'limits.cuda.time' is not known (did you mean timeout?)"),
+        ("[limits.coda]\n", "key 'limits.coda' is not known (did you mean cuda?)"),
+        ("[limits]\ncuda = 3\n", "limits.cuda is not a table"),
+        ("[matrix]\nskip = [1]\n", "matrix.skip is not a list of strings"),
+        ("[matrix]\nskp = []\n", "key 'matrix.skp' is not known (did you mean skip?)"),
+    ],
+)
+def test_each_error_in_limits_and_selectors_says_what_and_where(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "kernel-actions.toml").write_text(text)
+    with pytest.raises(WrongInput) as error:
+        settings.load(tmp_path)
+    assert message in str(error.value)

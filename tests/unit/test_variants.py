@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kernel_actions import builder, manifest, nix_version, variants
-from kernel_actions.builder import BuildSet, Rules
-from kernel_actions.errors import KernelActionsError, WrongInput
+from kernel_actions.builder import Rules
+from kernel_actions.errors import KernelActionsError, Place, WrongInput
+from kernel_actions.variants import Override
 
 from tests.unit.kernels import CUDA, EDITION_3
 
@@ -97,7 +99,7 @@ def _rules(**changes: object) -> Rules:
 
 def _plan(text: str, folder: Callable[..., Path], rules: Rules) -> set[str]:
     sets = tuple(
-        BuildSet(torch, "cuda", cuda, ("x86_64-linux",), True, None, True)
+        {"torchVersion": torch, "cudaVersion": cuda, "systems": ["x86_64-linux"], "bundleBuild": True}
         for torch in ("2.12", "2.13")
         for cuda in ("12.6", "13.0")
     )
@@ -118,6 +120,43 @@ def test_rule_stable_abi(kernel_dir: Callable[..., Path]) -> None:
         "torch-stable-abi211-cu130-x86_64-linux",
     }
     assert len(_plan(text, kernel_dir, _rules(stable_abi=None))) == 4
+
+
+def test_rule_universal_noarch_and_edition_3(kernel_dir: Callable[..., Path]) -> None:
+    old = _rules(universal_noarch=True, requires_backends=False, old_cuda_bounds=True)
+    universal = EDITION_3.replace("universal = false", "universal = true")
+    assert _plan(universal, kernel_dir, old) == {"torch-universal"}
+    bounded = EDITION_3.replace("universal = false", 'cuda-minver = "13.0"')
+    assert _plan(bounded, kernel_dir, old) == {
+        "torch212-cxx11-cu130-x86_64-linux",
+        "torch213-cxx11-cu130-x86_64-linux",
+    }
+
+
+def test_flake_nix_changes_the_list_and_is_named_for_it(kernel_dir: Callable[..., Path]) -> None:
+    kernel = manifest.load(kernel_dir(CUDA))
+    revision = builder.revision(EXPECTED["builder_rev"])
+    where = Place(Path("flake.nix"), 9, 3)
+    kept = tuple(
+        replace(one, systems=("x86_64-linux", "riscv64-linux"))
+        for one in revision.build_sets
+        if one.torch == "2.13"
+    )
+    plan = variants.plan(kernel, revision, Override(kept, where))
+    assert {(one.torch, one.system) for one in plan.variants} == {("2.13", "x86_64-linux")}
+    removed = {one.name: one for one in plan.left_out}
+    assert str(removed["torch212-cxx11-cu130-x86_64-linux"]) == (
+        "torchVersions of flake.nix leaves it out (flake.nix:9:3)"
+    )
+    assert "torch213-cxx11-cu130-aarch64-linux" in removed
+    assert not any("rocm" in name for name in removed)
+
+
+def test_reasons_say_where(kernel_dir: Callable[..., Path]) -> None:
+    folder = kernel_dir(CUDA.replace("[torch]\n", '[torch]\nmaxver = "2.12"\n'))
+    plan = variants.plan(manifest.load(folder), builder.revision(EXPECTED["builder_rev"]))
+    (reason,) = {str(one) for one in plan.left_out if one.name.startswith("torch213")}
+    assert reason == f'Torch 2.13 is above torch.maxver = "2.12" ({folder}/build.toml:12:1)'
 
 
 def test_rule_tvm_ffi(kernel_dir: Callable[..., Path]) -> None:

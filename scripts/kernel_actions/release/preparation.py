@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_actions import builder as builders
-from kernel_actions import built, git, manifest, matrix, settings, upload
+from kernel_actions import built, git, manifest, planning, settings, upload
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
@@ -228,7 +228,7 @@ def _planned(
 ) -> tuple[frozenset[str], frozenset[str] | None, dict[str, str]]:
     """The names of the variants that the builder publishes, and of all that it can make; the builder."""
     try:
-        variants = matrix.planned_variants(kernel_dir)
+        variants = planning.planned_variants(kernel_dir)
         builder = builders.locked(kernel_dir).as_json()
     except KernelActionsError:
         if is_needed:

@@ -1,0 +1,223 @@
+"""Where a revision of the builder is read from: the bundled data, a checkout, the cache, GitHub, Nix.
+
+Each is tried in that order, and only for what the one before does not have. Nothing is guessed: a
+revision that none of them has is an error that says how to go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kernel_actions import builder, builder_rules, flake_lock
+from kernel_actions.builder import BuilderRevision
+from kernel_actions.builder_rules import VERSIONS_PATHS
+from kernel_actions.errors import Place, WrongInput, WrongSurroundings
+from kernel_actions.flake_lock import LockedBuilder
+
+_LARGEST_FILE = 1_000_000
+
+Files = Mapping[str, "str | None"]
+"""The files of a builder that planning reads: path → text, ``None`` for one that is not there."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """How to find the builder: ``revision`` in place of the one in flake.lock, and a ``checkout`` of it."""
+
+    revision: str = ""
+    checkout: Path | None = None
+
+
+def from_environment() -> Source:
+    """The source that the variables of the options ``--builder-rev`` and ``--builder-dir`` name."""
+    checkout = os.environ.get("KA_BUILDER_DIR")
+    return Source(os.environ.get("KA_BUILDER_REV", ""), Path(checkout) if checkout else None)
+
+
+def find(kernel_dir: Path, source: Source) -> BuilderRevision:
+    """The builder that the kernel is built with.
+
+    Raises ``WrongInput`` for a flake.lock that names none, or a revision that does not exist, and
+    ``WrongSurroundings`` for one that cannot be read from here.
+    """
+    locked = _given(source.revision) if source.revision else flake_lock.read(kernel_dir / "flake.lock")
+    found = builder.bundled(locked.commit) if locked.commit else None
+    if found is None:
+        found = _read_unknown(locked, source)
+    if not locked.is_official:
+        remark = (
+            f"{locked.where}: input {locked.input_name} is not the builder itself but {locked.repository}"
+        )
+        found = replace(found, remarks=(*found.remarks, remark))
+    return found
+
+
+def _given(commit: str) -> LockedBuilder:
+    return LockedBuilder(
+        input_name="--builder-rev",
+        repository=flake_lock.REPOSITORIES[0],
+        commit=builder.check_commit(commit),
+        is_official=True,
+        is_on_github=True,
+        where=Place(Path("--builder-rev")),
+        node={"type": "github", "owner": "huggingface", "repo": "kernels", "rev": commit},
+    )
+
+
+def _read_unknown(locked: LockedBuilder, source: Source) -> BuilderRevision:
+    if source.checkout is not None:
+        return _from_files(locked, _of_checkout(locked, source.checkout))
+    if locked.commit is None:
+        raise WrongInput(
+            f"input {locked.input_name} is locked to {locked.repository}, which has no revision",
+            where=locked.where,
+            repair="lock a commit of the builder, or name the folder with --builder-dir",
+        )
+    kept = _cache(locked.commit)
+    if (earlier := _kept(kept)) is not None:
+        return _from_files(locked, earlier)
+    failures: list[str] = []
+    for read in (_of_github, _of_nix):
+        try:
+            files = read(locked)
+        except WrongSurroundings as error:
+            failures.append(str(error))
+            continue
+        found = _from_files(locked, files)
+        _keep(kept, files)
+        return found
+    raise WrongSurroundings(
+        f"builder revision {locked.commit} is not in this version's data, and cannot be read: "
+        + "; ".join(failures),
+        where=locked.where,
+        repair="give a checkout of the builder with --builder-dir, update this suite, or plan for another "
+        "revision with --builder-rev",
+    )
+
+
+def _from_files(locked: LockedBuilder, files: Files) -> BuilderRevision:
+    """The revision whose files these are."""
+    from kernel_actions import flake
+
+    path = next((path for path in VERSIONS_PATHS if files.get(path) is not None), None)
+    if path is None:
+        raise WrongInput(
+            f"{locked.repository} has no versions.nix at revision {locked.commit or 'of its folder'}",
+            where=locked.where,
+            repair="lock a revision of the builder",
+        )
+    text = files[path] or ""
+    values = flake.read_versions(text, Place(Path(f"{locked.repository}/{path}")))
+    remarks = [
+        f"{changed} of builder revision {locked.commit or locked.repository} is not one that this version "
+        "knows: the plan follows the rules that were recognised in it"
+        for changed in builder_rules.unreviewed(files)
+    ]
+    return BuilderRevision(
+        repository=locked.repository,
+        commit=locked.commit or "",
+        source=path,
+        values=tuple(values),
+        rules=builder.rules(builder_rules.traits(path, files.get)),
+        remarks=tuple(remarks),
+    )
+
+
+def _of_checkout(locked: LockedBuilder, checkout: Path) -> Files:
+    """The files in a checkout: of the commit if there is one, else as they lie there."""
+    from kernel_actions import git
+
+    if not checkout.is_dir():
+        raise WrongInput(f"--builder-dir {checkout} is not a folder")
+    commit = locked.commit
+    state = git.state(checkout)
+    # A folder without history may lie in a repository of something else.
+    if commit is not None and state is not None and state.root.resolve() == checkout.resolve():
+        if not git.has_commit(checkout, commit):
+            raise WrongSurroundings(
+                f"the checkout {checkout} has no commit {commit}",
+                where=locked.where,
+                repair=f"git -C {checkout} fetch",
+            )
+        return _collect(lambda path: git.file_at(checkout, commit, path))
+    return _collect(lambda path: _text(checkout / path))
+
+
+def _text(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST_FILE).decode(errors="replace")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+
+
+def _of_github(locked: LockedBuilder) -> Files:
+    from kernel_actions import github
+
+    if not locked.is_on_github or locked.commit is None:
+        raise WrongSurroundings(f"{locked.repository} is not on GitHub")
+    repository, commit = locked.repository, locked.commit
+    files = _collect(lambda path: github.fetch_file(repository, commit, path, _LARGEST_FILE))
+    if all(text is None for text in files.values()):
+        raise WrongInput(
+            f"{repository} has no revision {commit}, or is private",
+            where=locked.where,
+            repair="run `nix flake update` and commit flake.lock",
+        )
+    return files
+
+
+def _of_nix(locked: LockedBuilder) -> Files:
+    from kernel_actions import nix
+
+    names = dict.fromkeys(
+        path for versions in VERSIONS_PATHS for path in (versions, *builder_rules.paths(versions))
+    )
+    return nix.read_files(locked.node, list(names))
+
+
+def _collect(read: builder_rules.Reader) -> dict[str, str | None]:
+    """The files that planning needs; those beside a versions.nix only if that is there."""
+    for versions in VERSIONS_PATHS:
+        text = read(versions)
+        if text is not None:
+            return {versions: text, **{path: read(path) for path in builder_rules.paths(versions)}}
+    return dict.fromkeys(VERSIONS_PATHS)
+
+
+def _cache(commit: str) -> Path | None:
+    from kernel_actions import environment
+
+    try:
+        # In a job this is the job's own folder: into the user's, a job of a fork could have written.
+        root = environment.cache_root(holds_token=True)
+    except WrongSurroundings:
+        return None
+    return root / "builder" / f"{commit}.json"
+
+
+def _kept(path: Path | None) -> dict[str, str | None] | None:
+    try:
+        values: Any = json.loads(path.read_bytes()) if path else None
+    except (OSError, ValueError):
+        return None
+    if not isinstance(values, dict) or not all(isinstance(text, str | None) for text in values.values()):
+        return None
+    return values
+
+
+def _keep(path: Path | None, files: Files) -> None:
+    from kernel_actions import built
+
+    try:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            built.write_whole(path, json.dumps(dict(files)).encode())
+    except OSError:
+        # It is a convenience: on a full disk or without a home the plan is as good.
+        return

@@ -1,0 +1,290 @@
+"""``matrix``: the jobs that build and test kernels, planned without Nix."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_actions import console, planning, settings, variants
+from kernel_actions.builder_source import Source
+from kernel_actions.errors import EXIT_DONE, KernelActionsError, Place, WrongInput
+from kernel_actions.manifest import BACKENDS
+from kernel_actions.matrix import jobs as jobs_
+from kernel_actions.matrix.jobs import MOST_JOBS, Job
+from kernel_actions.planning import KernelPlan
+from kernel_actions.settings import Selector, Settings
+from kernel_actions.variants import LeftOut, Variant
+
+if TYPE_CHECKING:
+    from kernel_actions.cli import Options
+
+# A file of durations has a line for each variant.
+_LARGEST_DURATIONS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the options of ``matrix`` and ``[matrix]`` of kernel-actions.toml keep.
+
+    A selector that is not there keeps everything.
+    """
+
+    scope: str
+    selectors: Mapping[str, Selector]
+
+    def reason_against(self, variant: Variant) -> tuple[str, Place | None] | None:
+        """Why ``variant`` is not selected, and where that is said; ``None`` when it is."""
+        if self.scope == "release" and not variant.bundled:
+            return "not in the builder's bundle (scope release)", None
+        if self.scope == "pr" and not variant.chosen_for_ci:
+            return "not the one that the builder's CI builds (scope pr)", None
+        names = (variant.name, *variant.arch_names)
+        for key, value in (
+            ("backends", variant.backend),
+            ("systems", variant.system),
+            ("torch", variant.torch),
+        ):
+            if (selector := self.selectors.get(key)) and value not in selector.values:
+                return f"{value} is not in {_shown(key, selector)}", _place(selector)
+        if (only := self.selectors.get("only")) and not any(_matches(name, only.values) for name in names):
+            return f"does not match {_shown('only', only)}", _place(only)
+        if skip := self.selectors.get("skip"):
+            for pattern in skip.values:
+                if any(_matches(name, (pattern,)) for name in names):
+                    return f"matches {_shown('skip', skip)} {pattern}", _place(skip)
+        return None
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """A kernel's part of the matrix: the selected variants, and what was left out."""
+
+    directory: str
+    plan: KernelPlan
+    selected: tuple[Variant, ...]
+    left_out: tuple[LeftOut, ...]
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.plan.manifest.name
+
+    def jobs(self) -> list[Job]:
+        """A job for each selected variant; one that several systems share is built once."""
+        return [
+            Job(
+                kernel=self.name,
+                directory=self.directory,
+                variants=(variant,),
+                runner=self.settings.build_runner(variant.system, variant.backend),
+                test_runner=self.settings.test_runner(variant.system, variant.backend),
+                limits=self.settings.limit(variant.backend),
+            )
+            for variant in self.selected
+        ]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The jobs of all kernels, and the kernels that were left out as a whole, each with its reason."""
+
+    kernels: tuple[PlannedKernel, ...]
+    jobs: tuple[Job, ...]
+    unchanged: tuple[tuple[str, str], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan for programs."""
+        builders = {one.plan.builder.commit: one.plan.builder.as_json() for one in self.kernels}
+        return {
+            "include": [job.as_json() for job in self.jobs],
+            "filtered": [
+                {
+                    "kernel": kernel.name,
+                    "variant": one.name,
+                    "system": one.system,
+                    "reason": one.reason,
+                    **({"where": str(one.where)} if one.where else {}),
+                }
+                for kernel in self.kernels
+                for one in kernel.left_out
+            ],
+            "count": len(self.jobs),
+            # What a plan was made for. Several kernels may be built with several revisions.
+            "builder": next(iter(builders.values())) if len(builders) == 1 else None,
+            "kernels": [
+                {
+                    "kernel": one.name,
+                    "dir": one.directory,
+                    "variants": len(one.selected),
+                    "builder": one.plan.builder.as_json(),
+                }
+                for one in self.kernels
+            ],
+            "unchanged": [{"dir": directory, "reason": reason} for directory, reason in self.unchanged],
+        }
+
+
+def select(plan: KernelPlan, directory: str, own: Settings, selection: Selection) -> PlannedKernel:
+    """The selected variants of a kernel's plan. Pure."""
+    selected: list[Variant] = []
+    left_out = list(plan.variants.left_out)
+    for variant in plan.variants.variants:
+        reason = selection.reason_against(variant)
+        if reason is None:
+            selected.append(variant)
+        else:
+            left_out.append(LeftOut(variant.name, variant.system, *reason))
+    return PlannedKernel(directory, plan, variants.build_once(selected), tuple(left_out), own)
+
+
+def source(options: Options) -> Source:
+    """Where the options say that the builder is."""
+    return Source(options.builder_rev, Path(options.builder_dir) if options.builder_dir else None)
+
+
+def selection(options: Options, own: Settings) -> Selection:
+    """What the options keep, else what kernel-actions.toml says. Raises ``WrongInput`` for unknown names."""
+    given = {
+        name: Selector(tuple(values), Place(Path(f"--{name}")))
+        for name in settings.SELECTORS
+        if (values := getattr(options, name))
+    }
+    selectors = {**own.selectors, **given}
+    _check_known("backends", selectors, BACKENDS)
+    _check_known("systems", selectors, variants.SYSTEMS)
+    return Selection(options.scope, selectors)
+
+
+def run(options: Options) -> int:
+    """The command ``matrix``."""
+    from kernel_actions.matrix import output
+
+    if options.explain:
+        from kernel_actions.matrix import explain
+
+        return explain.run(options, options.explain)
+    most = _most_jobs(options.max_jobs)
+    durations = _durations(options.durations)
+    folders, unchanged = _folders(options)
+    kernels = _plan_all(folders, options)
+    for kernel in kernels:
+        for warning in (*kernel.plan.manifest.warnings, *kernel.plan.builder.remarks):
+            console.say(f"kernel-actions: warning: {warning}")
+    planned = jobs_.group((job for kernel in kernels for job in kernel.jobs()), options.group_by)
+    matrix = Matrix(tuple(kernels), tuple(jobs_.pack(planned, most, durations)), unchanged)
+    _check_empty(matrix, options)
+    output.PRINTERS[options.format](matrix)
+    return EXIT_DONE
+
+
+def _folders(options: Options) -> tuple[list[Path], tuple[tuple[str, str], ...]]:
+    """The folders of the kernels to plan, and those that are unchanged."""
+    if not options.discover and not options.changed_since:
+        return options.kernel_dirs, ()
+    from kernel_actions.matrix import monorepo
+
+    folders = options.kernel_dirs
+    if options.discover:
+        folders = monorepo.discover(Path(options.discover))
+    if not options.changed_since:
+        return folders, ()
+    shared = {folder: monorepo.outside_sources(folder) for folder in folders}
+    concerned, unchanged = monorepo.concerned(folders, options.changed_since, shared)
+    return concerned, tuple((one.directory.as_posix(), one.reason) for one in unchanged)
+
+
+def _plan_all(folders: list[Path], options: Options) -> list[PlannedKernel]:
+    """The plan of each kernel. Raises what is wrong in any of them, all at once."""
+    builder = source(options)
+    kernels: list[PlannedKernel] = []
+    errors: list[KernelActionsError] = []
+    for folder in {folder.resolve(): folder for folder in folders}.values():
+        try:
+            own = settings.load(folder)
+            wanted = selection(options, own)
+            kernels.append(select(planning.plan(folder, builder), folder.as_posix(), own, wanted))
+        except KernelActionsError as error:
+            errors.append(error)
+    if errors:
+        first, *others = (one for error in errors for one in error.all)
+        first.others = tuple(others)
+        raise first
+    return kernels
+
+
+def _check_empty(matrix: Matrix, options: Options) -> None:
+    if matrix.jobs or options.allow_empty:
+        return
+    if not matrix.kernels:
+        what = f"no kernel is concerned by the changes since {options.changed_since[:80]!r}"
+        raise WrongInput(what, repair="allow it with --allow-empty")
+    reasons = dict.fromkeys(one.reason for kernel in matrix.kernels for one in kernel.left_out)
+    shown = list(reasons)[:5] + ([f"and {len(reasons) - 5} more reasons"] if len(reasons) > 5 else [])
+    names = ", ".join(str(Path(kernel.directory) / "build.toml") for kernel in matrix.kernels[:3])
+    raise WrongInput(
+        f"no variant of {names} is selected: "
+        + ("; ".join(shown) if shown else "the builder has no build set for its backends"),
+        repair="widen the selection, or allow it with --allow-empty",
+    )
+
+
+def _most_jobs(value: int) -> int:
+    if not 1 <= value <= MOST_JOBS:
+        raise WrongInput(
+            f"--max-jobs is {value}, which is not from 1 to {MOST_JOBS}, the most that GitHub takes"
+        )
+    return value
+
+
+def _durations(path: str) -> dict[str, float]:
+    """What variants took before, in seconds, from a JSON file."""
+    if not path:
+        return {}
+    from kernel_actions import toml_file
+
+    where = Place(Path(path))
+    repair = 'as in {"relu/torch213-cxx11-cu130-x86_64-linux": 820}'
+    try:
+        values = json.loads(toml_file.read_bytes(Path(path), _LARGEST_DURATIONS))
+    except OSError as error:
+        raise WrongInput(f"cannot be read: {error.strerror}", where=where) from error
+    except (ValueError, RecursionError) as error:
+        raise WrongInput("is not JSON", where=where, repair=repair) from error
+    if not isinstance(values, dict):
+        raise WrongInput("is not an object of seconds by variant", where=where, repair=repair)
+    for name, value in values.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < 1e7:
+            raise WrongInput(f"{name[:80]!r} is not a number of seconds", where=where, repair=repair)
+    return {name: float(value) for name, value in values.items()}
+
+
+def _check_known(name: str, selectors: Mapping[str, Selector], known: tuple[str, ...]) -> None:
+    for value in selectors[name].values if name in selectors else ():
+        if value not in known:
+            import difflib  # Not at the top: a plan that succeeds does without.
+
+            close = difflib.get_close_matches(value, known, n=1)
+            raise WrongInput(
+                f"{_shown(name, selectors[name])} has {value[:80]!r}, which is not one of {', '.join(known)}",
+                where=_place(selectors[name]),
+                repair=f"did you mean {close[0]}?" if close else "",
+            )
+
+
+def _shown(name: str, selector: Selector) -> str:
+    return f"--{name}" if _place(selector) is None else f"matrix.{name}"
+
+
+def _place(selector: Selector) -> Place | None:
+    """Where a selector stands; ``None`` for one of the command line."""
+    return None if str(selector.where).startswith("--") else selector.where
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,187 @@
+"""The jobs of a matrix: which variants each builds, on which runners, within which limits. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernel_actions.errors import WrongInput
+from kernel_actions.settings import Labels, Limits
+from kernel_actions.variants import Variant
+
+# GitHub's limit on the jobs of a matrix: https://docs.github.com/actions/reference/limits
+MOST_JOBS = 256
+
+
+@dataclass(frozen=True)
+class Job:
+    """One entry of the matrix: variants of a kernel, and the runners that build and test them.
+
+    All its variants are of one system, and built and tested on the same kinds of runner.
+    """
+
+    kernel: str
+    directory: str
+    variants: tuple[Variant, ...]
+    runner: Labels
+    test_runner: Labels
+    limits: Limits
+
+    @property
+    def system(self) -> str:
+        """The system that the job builds for."""
+        return self.variants[0].system
+
+    def as_json(self) -> dict[str, Any]:
+        """The entry as a workflow sees it, under ``matrix.<key>``.
+
+        ``variant`` and ``arch_variant`` are there only where the job has a single one; what differs
+        between the variants of a job (``torch``, say) is left out.
+        """
+        entry: dict[str, Any] = {"kernel": self.kernel, "dir": self.directory, "name": self.name}
+        if len(self.variants) == 1:
+            entry["variant"] = self.variants[0].name
+            entry["arch_variant"] = self.variants[0].arch_name
+        else:
+            entry["arch_variants"] = [one.arch_name for one in self.variants]
+        entry["variants"] = [one.name for one in self.variants]
+        shared = (
+            ("backend", {one.backend for one in self.variants}),
+            ("compute", {one.compute for one in self.variants}),
+            ("torch", {one.torch for one in self.variants}),
+        )
+        entry |= {name: next(iter(values)) for name, values in shared if len(values) == 1}
+        entry["system"] = self.system
+        entry["runner"] = list(self.runner)
+        entry["test_runner"] = list(self.test_runner)
+        return entry | self.limits.as_json()
+
+    @property
+    def name(self) -> str:
+        """What tells the job from the others of its kernel, as the title of a job."""
+        first = self.variants[0]
+        if len(self.variants) == 1:
+            return first.name
+        backends = dict.fromkeys(one.backend for one in self.variants)
+        torch = dict.fromkeys(one.torch for one in self.variants)
+        shown = [*backends, *(f"torch {one}" for one in torch if len(torch) == 1)]
+        return f"{' '.join(shown)} {self.system}: {first.name} and {len(self.variants) - 1} more"
+
+
+GROUPINGS: Mapping[str, Callable[[Job], object]] = {
+    "none": lambda job: job.variants[0].name,
+    "backend": lambda job: job.variants[0].backend,
+    "torch": lambda job: job.variants[0].torch,
+}
+
+
+def group(jobs: Iterable[Job], grouping: str) -> list[Job]:
+    """``jobs`` of one variant each, with those of a kernel that share ``grouping`` and the runners as one."""
+    if grouping == "none":
+        return list(jobs)
+    shared = GROUPINGS[grouping]
+    groups: dict[object, Job] = {}
+    for job in jobs:
+        key = (_class(job, with_backend=False), shared(job))
+        before = groups.get(key)
+        groups[key] = replace(before, variants=before.variants + job.variants) if before else job
+    return list(groups.values())
+
+
+def pack(jobs: Sequence[Job], most: int, durations: Mapping[str, float]) -> list[Job]:
+    """``jobs`` as at most ``most`` ones, such that the longest of them takes as little time as can be.
+
+    ``durations`` are seconds that variants took before, by ``<kernel>/<variant>`` or ``<variant>``; one that
+    is not known counts as the median. With durations, the longest job comes first, as a runner that is
+    left with it at the end makes everybody wait.
+
+    Raises ``WrongInput`` when the variants need more kinds of job than ``most``.
+    """
+    typical = sorted(durations.values())[len(durations) // 2] if durations else 1.0
+
+    def seconds(job: Job) -> float:
+        times = (
+            durations.get(f"{job.kernel}/{one.name}", durations.get(one.name, typical))
+            for one in job.variants
+        )
+        return sum(times)
+
+    packed = list(jobs)
+    if len(packed) > most:
+        packed = _pack(packed, most, seconds)
+    if durations:
+        packed.sort(key=seconds, reverse=True)
+    return packed
+
+
+def _pack(jobs: Sequence[Job], most: int, seconds: Callable[[Job], float]) -> list[Job]:
+    classes: dict[object, list[Job]] = {}
+    for with_backend in (True, False):
+        classes = {}
+        for job in jobs:
+            classes.setdefault(_class(job, with_backend), []).append(job)
+        if len(classes) <= most:
+            break
+    else:
+        raise WrongInput(
+            f"{len(jobs)} jobs are planned, and packed they are {len(classes)}: one for each kernel, system "
+            f"and kind of runner, which is more than {most}",
+            repair="narrow the selection with --changed-since, --backends or --systems, or plan it in parts",
+        )
+    times = {id(job): seconds(job) for job in jobs}
+    sizes = [sorted(times[id(job)] for job in members) for members in classes.values()]
+    # The shortest time in which all is done: by halving, until it is known to a thousandth.
+    low, high = max(size[-1] for size in sizes), max(sum(size) for size in sizes)
+    while high - low > high / 1000:
+        middle = (low + high) / 2
+        fits = sum(_count_bins(size, middle) for size in sizes) <= most
+        low, high = (low, middle) if fits else (middle, high)
+    packed = []
+    for members, size in zip(classes.values(), sizes, strict=True):
+        packed += _balance(members, _count_bins(size, high), times)
+    return packed
+
+
+def _count_bins(sizes: Sequence[float], capacity: float) -> int:
+    """How many jobs of at most ``capacity`` hold ``sizes`` (sorted): each goes where it fits best."""
+    bins = 0
+    rooms: list[float] = []
+    for size in reversed(sizes):
+        place = bisect_left(rooms, size)
+        if place == len(rooms):
+            bins += 1
+            room = capacity
+        else:
+            room = rooms.pop(place)
+        insort(rooms, room - size)
+    return bins
+
+
+def _balance(jobs: Sequence[Job], count: int, times: Mapping[int, float]) -> list[Job]:
+    """``jobs`` as ``count`` ones of about the same length: the longest first, each to the shortest so far."""
+    order = {id(job): position for position, job in enumerate(jobs)}
+    heap: list[tuple[float, int, list[Job]]] = [(0.0, number, []) for number in range(count)]
+    for job in sorted(jobs, key=lambda job: -times[id(job)]):
+        total, number, members = heap[0]
+        heapq.heapreplace(heap, (total + times[id(job)], number, [*members, job]))
+    bins = sorted(
+        (members for _, _, members in heap if members), key=lambda one: min(order[id(job)] for job in one)
+    )
+    return [
+        replace(
+            members[0],
+            variants=tuple(
+                variant for job in sorted(members, key=lambda job: order[id(job)]) for variant in job.variants
+            ),
+        )
+        for members in bins
+    ]
+
+
+def _class(job: Job, with_backend: bool) -> object:
+    """What jobs must share to be done as one."""
+    backends = frozenset(one.backend for one in job.variants) if with_backend else None
+    return (job.directory, job.system, backends, job.runner, job.test_runner, job.limits)

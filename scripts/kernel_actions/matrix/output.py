@@ -1,0 +1,192 @@
+"""The plan for people, programs and workflows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kernel_actions import console, github, nix_version
+from kernel_actions.errors import WrongInput
+from kernel_actions.matrix import Matrix, PlannedKernel
+from kernel_actions.matrix.jobs import Job
+from kernel_actions.variants import SYSTEMS, LeftOut, Variant
+
+# GitHub keeps the outputs of a job up to 1 MiB, counted in UTF-16, and drops what is larger:
+# https://docs.github.com/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idoutputs
+_MOST_OUTPUT = 1 << 20
+# For what is neither the matrix nor what was filtered.
+_SMALL_OUTPUTS = 40_000
+_PLANNED, _LEFT_OUT = "●", "·"
+_JOB_HEADER = ("variant", "built on", "tested on")
+_MANY_JOBS = 60
+
+
+def _print_json(matrix: Matrix) -> None:
+    print(json.dumps(matrix.as_json(), indent=2))
+
+
+def _print_table(matrix: Matrix) -> None:
+    for number, kernel in enumerate(matrix.kernels):
+        if number:
+            print()
+        print(_title(kernel))
+        if grid := _grid(kernel):
+            print()
+            print(grid)
+        if kernel.left_out and len(matrix.kernels) == 1:
+            print()
+            print(console.table(("left out", "variants", "such as"), _reason_rows(kernel.left_out)))
+    if matrix.jobs and len(matrix.jobs) <= _MANY_JOBS:
+        print()
+        header = _JOB_HEADER if len(matrix.kernels) == 1 else ("kernel", *_JOB_HEADER)
+        print(console.table(header, _job_rows(matrix)))
+    print()
+    print(_counted(matrix))
+
+
+def _print_github(matrix: Matrix) -> None:
+    _print_table(matrix)
+    value = matrix.as_json()
+    jobs = _compact({"include": value["include"]})
+    room = _MOST_OUTPUT // 2 - len(jobs) - _SMALL_OUTPUTS
+    if room < 0:
+        raise WrongInput(
+            f"the matrix of {len(matrix.jobs)} jobs is larger than the 1 MiB that GitHub passes on",
+            repair="narrow the selection, or plan it in parts",
+        )
+    github.set_outputs(
+        {
+            # Anything beside "include" would become an axis of the matrix.
+            "matrix": jobs,
+            "count": str(value["count"]),
+            "filtered": _fitting(value["filtered"], room),
+            "builder": _compact(value["builder"]),
+        }
+    )
+    github.add_summary(_summary(matrix))
+
+
+def _fitting(entries: Sequence[Mapping[str, Any]], room: int) -> str:
+    """``entries`` as a JSON list of at most ``room`` characters; if it is cut, its end says so."""
+    text = _compact(entries)
+    kept: list[Mapping[str, Any]] = list(entries)
+    while len(text) > room and kept:
+        kept = kept[: len(kept) * 2 // 3]
+        more = {"kernel": "", "variant": "", "system": "", "reason": f"and {len(entries) - len(kept)} more"}
+        text = _compact([*kept, more])
+    return text
+
+
+def _summary(matrix: Matrix) -> str:
+    parts = [f"### Build variants\n\n{console.markdown_text(_counted(matrix))}\n"]
+    for kernel in matrix.kernels:
+        parts.append(f"\n**{console.markdown_text(_title(kernel))}**\n\n{_markdown_grid(kernel)}")
+    header = ("kernel", *_JOB_HEADER) if len(matrix.kernels) > 1 else _JOB_HEADER
+    parts.append(
+        f"\n<details><summary>{len(matrix.jobs)} jobs</summary>\n\n"
+        + console.markdown_table(header, _job_rows(matrix))
+        + "\n</details>\n"
+    )
+    left_out = [one for kernel in matrix.kernels for one in kernel.left_out]
+    if left_out:
+        parts.append(
+            "\n<details><summary>Left out</summary>\n\n"
+            + console.markdown_table(("why", "variants", "such as"), _reason_rows(left_out))
+            + "\n</details>\n"
+        )
+    return "".join(parts)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _title(kernel: PlannedKernel) -> str:
+    builder = kernel.plan.builder
+    changed = ", changed by flake.nix" if kernel.plan.override else ""
+    return (
+        f"{kernel.name} ({kernel.directory}), built with {builder.repository} {builder.commit[:12]}{changed}"
+    )
+
+
+def _counted(matrix: Matrix) -> str:
+    variants = sum(len(kernel.selected) for kernel in matrix.kernels)
+    left_out = sum(len(kernel.left_out) for kernel in matrix.kernels)
+    parts = [f"{variants} variants in {len(matrix.jobs)} jobs"]
+    if len(matrix.kernels) != 1:
+        parts.append(f"{len(matrix.kernels)} kernels")
+    if left_out:
+        parts.append(f"{left_out} left out")
+    if matrix.unchanged:
+        parts.append(f"{len(matrix.unchanged)} kernels unchanged")
+    return ", ".join(parts)
+
+
+def _job_rows(matrix: Matrix) -> list[tuple[str, ...]]:
+    def row(job: Job) -> tuple[str, ...]:
+        return (job.name, ", ".join(job.runner), ", ".join(job.test_runner))
+
+    if len(matrix.kernels) == 1:
+        return [row(job) for job in matrix.jobs]
+    return [(job.kernel, *row(job)) for job in matrix.jobs]
+
+
+def _reason_rows(left_out: Iterable[LeftOut]) -> list[tuple[str, str, str]]:
+    """Each reason with the number of its variants and the first of them."""
+    by_reason: dict[str, list[str]] = {}
+    for one in left_out:
+        by_reason.setdefault(str(one), []).append(one.name)
+    return [(reason, str(len(names)), names[0]) for reason, names in by_reason.items()]
+
+
+def _grid(kernel: PlannedKernel) -> str:
+    """What is planned and what is left out, by system and Torch downwards and by backend across."""
+    header, rows = _grid_rows(kernel)
+    if not rows:
+        return ""
+    return console.table(header, rows) + f"\n\n{_PLANNED} planned  {_LEFT_OUT} left out"
+
+
+def _markdown_grid(kernel: PlannedKernel) -> str:
+    header, rows = _grid_rows(kernel)
+    return console.markdown_table(header, rows) if rows else ""
+
+
+def _grid_rows(kernel: PlannedKernel) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    every = kernel.plan.variants.variants
+    # One that several systems share is built on one of them, and there for all.
+    names = {one.name for one in kernel.selected}
+    columns = list(dict.fromkeys(one.compute for one in every))
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for one in sorted(every, key=lambda one: (SYSTEMS.index(one.system), _torch_order(one))):
+        row = cells.setdefault((one.system, _torch_label(one)), {})
+        if row.get(one.compute) != _PLANNED:
+            row[one.compute] = _PLANNED if one.name in names else _LEFT_OUT
+    rows: list[tuple[str, ...]] = []
+    before = ""
+    for (system, torch), row in cells.items():
+        rows.append(("" if system == before else system, torch, *(row.get(column, "") for column in columns)))
+        before = system
+    return ("system", "torch", *columns), rows
+
+
+def _torch_label(variant: Variant) -> str:
+    """Which Torch the variant is for, as its name says."""
+    framework = variant.name.partition("-")[0]
+    if variant.name.startswith("torch-stable-abi"):
+        return "stable ABI"
+    if framework == "torch":
+        return "any"
+    return variant.torch if framework.startswith("torch") else framework
+
+
+def _torch_order(variant: Variant) -> tuple[Any, ...]:
+    return (nix_version.key(variant.torch), variant.name)
+
+
+PRINTERS: Mapping[str, Callable[[Matrix], None]] = {
+    "json": _print_json,
+    "table": _print_table,
+    "github": _print_github,
+}
