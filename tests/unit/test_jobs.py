@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_actions.errors import WrongInput
-from kernel_actions.matrix.jobs import Job, group, pack
+from kernel_actions.matrix.jobs import Job, Part, group, pack
 from kernel_actions.settings import Limits
 from kernel_actions.variants import Variant
 
@@ -26,7 +26,8 @@ def _job(number: int = 0, kernel: str = "relu", **changes: Any) -> Job:
         bundled=True,
         chosen_for_ci=False,
     )
-    return Job(kernel, f"kernels/{kernel}", (variant,), ("builder",), ("gpu", values["backend"]), Limits())
+    part = Part(kernel, f"kernels/{kernel}", variant)
+    return Job((part,), ("builder",), ("gpu", values["backend"]), Limits())
 
 
 def _names(jobs: list[Job]) -> list[list[str]]:
@@ -79,9 +80,25 @@ def test_a_job_of_several_variants_names_none_of_them_as_its_own() -> None:
 
 
 def test_what_cannot_be_one_job_is_told() -> None:
-    jobs = [_job(0, kernel=f"k{number}") for number in range(4)]
-    with pytest.raises(WrongInput, match=r"4 jobs are planned, and packed they are 4: .* more than 3"):
-        pack(jobs, 3, {})
+    jobs = [_job(0, system=system) for system in ("x86_64-linux", "aarch64-linux", "aarch64-darwin")]
+    with pytest.raises(WrongInput, match=r"--max-jobs is 2, and the variants need 3 kinds of job"):
+        pack(jobs, 2, {})
+
+
+def test_kernels_share_a_job_only_if_nothing_else_helps() -> None:
+    jobs = [_job(number, kernel=f"k{number // 2}") for number in range(8)]
+    assert [len({part.kernel for part in job.parts}) for job in pack(jobs, 4, {})] == [1, 1, 1, 1]
+    (entry, _) = [job.as_json() for job in pack(jobs, 2, {})]
+    assert "kernel" not in entry and "dir" not in entry and "variants" not in entry
+    assert [part["kernel"] for part in entry["parts"]] == ["k0", "k1", "k2", "k3"]
+    assert entry["parts"][1] == {
+        "kernel": "k1",
+        "dir": "kernels/k1",
+        "variant": "torch-2-cuda",
+        "arch_variant": "arch-2",
+        "variants": ["torch-2-cuda"],
+    }
+    assert entry["name"] == "cuda torch 2.13 x86_64-linux: k0 torch-0-cuda and 3 more"
 
 
 def test_backends_share_a_job_only_if_nothing_else_helps() -> None:
@@ -114,12 +131,14 @@ def test_packing_loses_nothing_and_is_near_the_best(parts: list[tuple[int, str, 
         one.name for job in jobs for one in job.variants
     )
     for job in packed:
-        assert len({job.kernel}) == len({one.system for one in job.variants}) == 1
-    longest = max(
-        (sum(durations[f"{job.kernel}/{one.name}"] for one in job.variants) for job in packed), default=0.0
-    )
+        assert len({one.backend for one in job.variants}) == len({part.directory for part in job.parts}) == 1
+    longest = max((sum(durations[_key(part)] for part in job.parts) for job in packed), default=0.0)
     total = sum(seconds for _, _, seconds in parts)
     # No packing is shorter than the longest variant, or than all evenly spread. Kernels and backends do not
     # mix, so that up to 8 classes may each leave a job partly empty.
     bound = max([seconds for _, _, seconds in parts], default=0.0)
     assert longest <= 2 * max(bound, total / max(1, most - 7)) + 1e-6
+
+
+def _key(part: Part) -> str:
+    return f"{part.kernel}/{part.variant.name}"

@@ -14,7 +14,7 @@ from kernel_actions.builder_source import Source
 from kernel_actions.errors import EXIT_DONE, KernelActionsError, Place, WrongInput
 from kernel_actions.manifest import BACKENDS
 from kernel_actions.matrix import jobs as jobs_
-from kernel_actions.matrix.jobs import MOST_JOBS, Job
+from kernel_actions.matrix.jobs import MOST_JOBS, Job, Part
 from kernel_actions.planning import KernelPlan
 from kernel_actions.settings import Selector, Settings
 from kernel_actions.variants import LeftOut, Variant
@@ -78,9 +78,7 @@ class PlannedKernel:
         """A job for each selected variant; one that several systems share is built once."""
         return [
             Job(
-                kernel=self.name,
-                directory=self.directory,
-                variants=(variant,),
+                parts=(Part(self.name, self.directory, variant),),
                 runner=self.settings.build_runner(variant.system, variant.backend),
                 test_runner=self.settings.test_runner(variant.system, variant.backend),
                 limits=self.settings.limit(variant.backend),

@@ -17,64 +17,89 @@ MOST_JOBS = 256
 
 
 @dataclass(frozen=True)
+class Part:
+    """A variant to build: of which kernel, in which folder."""
+
+    kernel: str
+    directory: str
+    variant: Variant
+
+
+@dataclass(frozen=True)
 class Job:
-    """One entry of the matrix: variants of a kernel, and the runners that build and test them.
+    """One entry of the matrix: variants, and the runners that build and test them.
 
     All its variants are of one system, and built and tested on the same kinds of runner.
     """
 
-    kernel: str
-    directory: str
-    variants: tuple[Variant, ...]
+    parts: tuple[Part, ...]
     runner: Labels
     test_runner: Labels
     limits: Limits
 
     @property
+    def variants(self) -> list[Variant]:
+        """The variants of the job, in the order of the plan."""
+        return [part.variant for part in self.parts]
+
+    @property
     def system(self) -> str:
         """The system that the job builds for."""
-        return self.variants[0].system
+        return self.parts[0].variant.system
 
     def as_json(self) -> dict[str, Any]:
         """The entry as a workflow sees it, under ``matrix.<key>``.
 
         ``variant`` and ``arch_variant`` are there only where the job has a single one; what differs
-        between the variants of a job (``torch``, say) is left out.
+        between the variants of a job (``torch``, say) is left out. A job with variants of several kernels
+        has ``parts`` in place of ``kernel``, ``dir`` and ``variants``.
         """
-        entry: dict[str, Any] = {"kernel": self.kernel, "dir": self.directory, "name": self.name}
-        if len(self.variants) == 1:
-            entry["variant"] = self.variants[0].name
-            entry["arch_variant"] = self.variants[0].arch_name
-        else:
-            entry["arch_variants"] = [one.arch_name for one in self.variants]
-        entry["variants"] = [one.name for one in self.variants]
+        by_kernel: dict[tuple[str, str], list[Variant]] = {}
+        for part in self.parts:
+            by_kernel.setdefault((part.directory, part.kernel), []).append(part.variant)
+        parts = [
+            {"kernel": kernel, "dir": directory, **_names(variants)}
+            for (directory, kernel), variants in by_kernel.items()
+        ]
+        entry: dict[str, Any] = parts[0] if len(parts) == 1 else {"parts": parts}
+        variants = self.variants
         shared = (
-            ("backend", {one.backend for one in self.variants}),
-            ("compute", {one.compute for one in self.variants}),
-            ("torch", {one.torch for one in self.variants}),
+            ("backend", {one.backend for one in variants}),
+            ("compute", {one.compute for one in variants}),
+            ("torch", {one.torch for one in variants}),
         )
         entry |= {name: next(iter(values)) for name, values in shared if len(values) == 1}
-        entry["system"] = self.system
-        entry["runner"] = list(self.runner)
-        entry["test_runner"] = list(self.test_runner)
+        entry |= {"name": self.name, "system": self.system}
+        entry |= {"runner": list(self.runner), "test_runner": list(self.test_runner)}
         return entry | self.limits.as_json()
 
     @property
     def name(self) -> str:
-        """What tells the job from the others of its kernel, as the title of a job."""
-        first = self.variants[0]
-        if len(self.variants) == 1:
-            return first.name
-        backends = dict.fromkeys(one.backend for one in self.variants)
-        torch = dict.fromkeys(one.torch for one in self.variants)
+        """The title of the job, which tells it from the others of its kernel."""
+        variants = self.variants
+        first = variants[0].name
+        if len(variants) == 1:
+            return first
+        if len({part.directory for part in self.parts}) > 1:
+            first = f"{self.parts[0].kernel} {first}"
+        backends = dict.fromkeys(one.backend for one in variants)
+        torch = dict.fromkeys(one.torch for one in variants)
         shown = [*backends, *(f"torch {one}" for one in torch if len(torch) == 1)]
-        return f"{' '.join(shown)} {self.system}: {first.name} and {len(self.variants) - 1} more"
+        return f"{' '.join(shown)} {self.system}: {first} and {len(variants) - 1} more"
+
+
+def _names(variants: Sequence[Variant]) -> dict[str, Any]:
+    """The names of a kernel's variants in an entry of the matrix."""
+    names = [one.name for one in variants]
+    if len(variants) == 1:
+        return {"variant": names[0], "arch_variant": variants[0].arch_name, "variants": names}
+    return {"variants": names, "arch_variants": [one.arch_name for one in variants]}
 
 
 GROUPINGS: Mapping[str, Callable[[Job], object]] = {
-    "none": lambda job: job.variants[0].name,
-    "backend": lambda job: job.variants[0].backend,
-    "torch": lambda job: job.variants[0].torch,
+    "none": lambda job: job.parts[0].variant.name,
+    "backend": lambda job: job.parts[0].variant.backend,
+    "torch": lambda job: job.parts[0].variant.torch,
 }
 
 
@@ -85,9 +110,9 @@ def group(jobs: Iterable[Job], grouping: str) -> list[Job]:
     shared = GROUPINGS[grouping]
     groups: dict[object, Job] = {}
     for job in jobs:
-        key = (_class(job, with_backend=False), shared(job))
+        key = (_class(job, by_backend=False), shared(job))
         before = groups.get(key)
-        groups[key] = replace(before, variants=before.variants + job.variants) if before else job
+        groups[key] = replace(before, parts=before.parts + job.parts) if before else job
     return list(groups.values())
 
 
@@ -103,11 +128,8 @@ def pack(jobs: Sequence[Job], most: int, durations: Mapping[str, float]) -> list
     typical = sorted(durations.values())[len(durations) // 2] if durations else 1.0
 
     def seconds(job: Job) -> float:
-        times = (
-            durations.get(f"{job.kernel}/{one.name}", durations.get(one.name, typical))
-            for one in job.variants
-        )
-        return sum(times)
+        names = [(part.kernel, part.variant.name) for part in job.parts]
+        return sum(durations.get(f"{kernel}/{name}", durations.get(name, typical)) for kernel, name in names)
 
     packed = list(jobs)
     if len(packed) > most:
@@ -119,17 +141,18 @@ def pack(jobs: Sequence[Job], most: int, durations: Mapping[str, float]) -> list
 
 def _pack(jobs: Sequence[Job], most: int, seconds: Callable[[Job], float]) -> list[Job]:
     classes: dict[object, list[Job]] = {}
-    for with_backend in (True, False):
+    # Jobs that stay within a backend, else within a kernel, are easier to read: mixed only if need be.
+    for by_backend, by_kernel in ((True, True), (False, True), (False, False)):
         classes = {}
         for job in jobs:
-            classes.setdefault(_class(job, with_backend), []).append(job)
+            classes.setdefault(_class(job, by_backend, by_kernel), []).append(job)
         if len(classes) <= most:
             break
     else:
         raise WrongInput(
-            f"{len(jobs)} jobs are planned, and packed they are {len(classes)}: one for each kernel, system "
-            f"and kind of runner, which is more than {most}",
-            repair="narrow the selection with --changed-since, --backends or --systems, or plan it in parts",
+            f"--max-jobs is {most}, and the variants need {len(classes)} kinds of job: one for each system, "
+            "runner and set of limits",
+            repair="allow more, or narrow the selection with --backends or --systems",
         )
     times = {id(job): seconds(job) for job in jobs}
     sizes = [sorted(times[id(job)] for job in members) for members in classes.values()]
@@ -173,15 +196,16 @@ def _balance(jobs: Sequence[Job], count: int, times: Mapping[int, float]) -> lis
     return [
         replace(
             members[0],
-            variants=tuple(
-                variant for job in sorted(members, key=lambda job: order[id(job)]) for variant in job.variants
+            parts=tuple(
+                part for job in sorted(members, key=lambda job: order[id(job)]) for part in job.parts
             ),
         )
         for members in bins
     ]
 
 
-def _class(job: Job, with_backend: bool) -> object:
+def _class(job: Job, by_backend: bool, by_kernel: bool = True) -> object:
     """What jobs must share to be done as one."""
-    backends = frozenset(one.backend for one in job.variants) if with_backend else None
-    return (job.directory, job.system, backends, job.runner, job.test_runner, job.limits)
+    backends = frozenset(one.backend for one in job.variants) if by_backend else None
+    directory = job.parts[0].directory if by_kernel else None
+    return (directory, job.system, backends, job.runner, job.test_runner, job.limits)

@@ -129,7 +129,12 @@ def _job_rows(matrix: Matrix) -> list[tuple[str, ...]]:
 
     if len(matrix.kernels) == 1:
         return [row(job) for job in matrix.jobs]
-    return [(job.kernel, *row(job)) for job in matrix.jobs]
+    return [(_kernels(job), *row(job)) for job in matrix.jobs]
+
+
+def _kernels(job: Job) -> str:
+    names = list(dict.fromkeys(part.kernel for part in job.parts))
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _reason_rows(left_out: Iterable[LeftOut]) -> list[tuple[str, str, str]]:
