@@ -96,6 +96,10 @@ class Evaluation:
         """What ``function`` makes of ``argument``."""
         return self.machine.apply(function, argument)
 
+    def is_function(self, value: Value) -> bool:
+        """Whether ``value`` is a function."""
+        return type(self.machine.force(value)) in (Function, Builtin)
+
     def to_python(self, value: Value) -> Any:
         """``value`` and all that is in it, in Python's types.
 

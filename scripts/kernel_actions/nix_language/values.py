@@ -1,8 +1,8 @@
 """The values of the Nix language, and what happens to them lazily.
 
-Integers, floats, booleans, null, lists and attribute sets are Python's ``int``, ``float``, ``bool``, ``None``,
-``list`` and ``dict``; a string is a ``str`` with one character for each byte. Items and attributes may be
-thunks. None of these is ever changed once it is made.
+Integers, floats, booleans, null, lists and attribute sets are Python's ``int``, ``float``, ``bool``,
+``None``, ``list`` and ``dict``; a string is a ``str`` with one character for each byte. Items and attributes
+may be thunks. None of these is ever changed once it is made.
 """
 
 from __future__ import annotations
