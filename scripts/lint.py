@@ -24,7 +24,7 @@ def checks() -> dict[str, list[str]]:
         "ruff check": ["ruff", "check", "--quiet", "."],
         "ruff format": ["ruff", "format", "--check", "--quiet", "."],
         "mypy": ["mypy", "--no-error-summary"],
-        "shellcheck": ["shellcheck", "scripts/kernel-actions", ".ci/run"],
+        "shellcheck": ["shellcheck", "scripts/kernel-actions", "scripts/install-test-tools", ".ci/run"],
         "actions' schema": ["check-jsonschema", "-q", "--builtin-schema", "vendor.github-actions", *actions],
         "workflows' schema": [
             "check-jsonschema", "-q", "--builtin-schema", "vendor.github-workflows", *workflows,
