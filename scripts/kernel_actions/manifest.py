@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kernel_actions import schema, toml_file
 from kernel_actions.errors import Place, WrongInput
@@ -411,8 +411,7 @@ BUILD_TOML = Table(
 )
 
 
-@dataclass(frozen=True)
-class Component:
+class Component(NamedTuple):
     """A ``[kernel.<name>]`` section: sources that are compiled for one backend."""
 
     name: str
@@ -444,8 +443,7 @@ class Binding:
     stable_abi: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True)
-class KernelDependency:
+class KernelDependency(NamedTuple):
     """A kernel that this one loads: a repository on the Hub, with a version or a revision."""
 
     repo_id: str

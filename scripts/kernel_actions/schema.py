@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernel_actions.errors import Place, WrongInput
 from kernel_actions.toml_file import KeyPath, TomlFile
@@ -27,8 +26,10 @@ _LONGEST_NAME = 100
 _MOST_NAMES = 50
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Text:
+# These are named tuples, as dataclasses take four times as long to define: each quick command waits for it.
+
+
+class Text(NamedTuple):
     """A string: one of ``choices``, or what matches ``pattern`` as a whole.
 
     ``what`` describes it with its article, and ``hint`` says how to write one. ``pattern`` is one that
@@ -43,8 +44,7 @@ class Text:
     suggestions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Whole:
+class Whole(NamedTuple):
     """A whole number of 0 or more, or one of ``choices``."""
 
     what: str = "a whole number of 0 or more"
@@ -52,20 +52,17 @@ class Whole:
     choices: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Flag:
+class Flag(NamedTuple):
     """True or false."""
 
     what: str = "true or false"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Anything:
+class Anything(NamedTuple):
     """A value that nobody reads."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Table:
+class Table(NamedTuple):
     """A table with known keys.
 
     Of the keys ``one_of`` a table has exactly one; before the edition ``one_of_from``, at most one.
@@ -80,8 +77,7 @@ class Table:
     what: str = "a table"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Tables:
+class Tables(NamedTuple):
     """A table of tables of one form, whose names match ``pattern``."""
 
     name: str
@@ -91,16 +87,14 @@ class Tables:
     what: str = "a table of tables"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class List:
+class List(NamedTuple):
     """A list whose entries are all of one form."""
 
     of: Text | Table
     what: str = "a list of strings"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TextOrTable:
+class TextOrTable(NamedTuple):
     """A string, or since the edition ``table_from`` a table."""
 
     text: Text
@@ -112,8 +106,7 @@ class TextOrTable:
 Form = Text | Whole | Flag | Anything | Table | Tables | List | TextOrTable
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Key:
+class Key(NamedTuple):
     """A key of a table.
 
     ``description`` is what editors show. Editions from ``required_from`` on require the key (0: none);
@@ -142,8 +135,7 @@ class Key:
         return bool(self.required_from) and edition >= self.required_from
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Fault:
+class Fault(NamedTuple):
     """Something wrong with a key, or with its value (``is_of_value``), or a key that a table lacks.
 
     Where ``known`` names are given, the repair names the one nearest to ``name``.

@@ -30,29 +30,22 @@ _KEY = re.compile(r"[A-Za-z0-9_\-. \t\"']{100,}")
 _PART = re.compile(r"[A-Za-z0-9_\-\"'][ \t]*\.")
 _TOO_LONG = "has a number that is too long"
 _TOO_DEEP = "is nested too deeply"
-_AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+_AT = r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$"
 
 
-# What stands between keys and values: white space, line ends and comments.
-_BLANK = re.compile(r"[ \t\r\n]*(?:#[^\n]*[ \t\r\n]*)*")
-# One part of a key: bare, "quoted" or 'quoted'.
-_KEY_PART = re.compile(
-    r"""[ \t]*(?P<part>(?P<bare>[A-Za-z0-9_-]+)
-    | "(?P<basic>[^"\\\n]*(?:\\.[^"\\\n]*)*)" | '(?P<literal>[^'\n]*)')[ \t]*""",
-    re.VERBOSE,
-)
-_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))")
+# What is looked for when the place of a key is asked for, and not compiled before: white space, line ends
+# and comments,
+_BLANK = r"[ \t\r\n]*(?:#[^\n]*[ \t\r\n]*)*"
+# one part of a key, which is bare, "quoted" or 'quoted',
+_KEY_PART = r"""(?x)[ \t]*(?P<part>(?P<bare>[A-Za-z0-9_-]+)
+    | "(?P<basic>[^"\\\n]*(?:\\.[^"\\\n]*)*)" | '(?P<literal>[^'\n]*)')[ \t]*"""
+_ESCAPE = r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))"
 _ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b"}
-# The ends of strings, and what could be taken for one. Up to two quotes may precede those that end
-# a string of many lines.
-_STRING_ENDS = {
-    '"""': re.compile(r'\\.|"{3,5}', re.DOTALL),
-    "'''": re.compile(r"'{3,5}"),
-    '"': re.compile(r'\\.|"'),
-    "'": re.compile(r"'"),
-}
-# A number, a date (which may have a space before its time), true or false.
-_SCALAR = re.compile(r"[^,\]}\s#]+(?: [0-9]{2}:[^,\]}\s#]*)?")
+# the end of a string, or what could be taken for one (up to two quotes may precede those that end a
+# string of many lines),
+_STRING_ENDS = {'"""': r'(?s)\\.|"{3,5}', "'''": r"'{3,5}", '"': r'\\.|"', "'": r"'"}
+# and a number, a date (which may have a space before its time), true or false.
+_SCALAR = r"[^,\]}\s#]+(?: [0-9]{2}:[^,\]}\s#]*)?"
 
 # The names from the top of a file to a key, with the index where a list is on the way.
 KeyPath = tuple[str | int, ...]
@@ -105,7 +98,7 @@ class TomlFile:
     def written(self, key: KeyPath) -> str:
         """How the number, date or flag of ``key`` is written there: ``2.10``, where its value is 2.1."""
         spot, is_found = self._spot(key)
-        found = _SCALAR.match(self._text, spot.value) if is_found else None
+        found = re.compile(_SCALAR).match(self._text, spot.value) if is_found else None
         return found.group() if found else ""
 
     @cached_property
@@ -166,6 +159,10 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._blank = re.compile(_BLANK)
+        self._key_part = re.compile(_KEY_PART)
+        self._scalar = re.compile(_SCALAR)
+        self._string_ends = {quotes: re.compile(end) for quotes, end in _STRING_ENDS.items()}
 
     def scan(self) -> _Spot:
         """The spot of the whole text."""
@@ -184,7 +181,7 @@ class _Scanner:
 
     def _skip(self) -> str:
         """Go past what is blank, and return the character that follows; none at the end."""
-        blank = _BLANK.match(self._text, self._at)
+        blank = self._blank.match(self._text, self._at)
         if blank:
             self._at = blank.end()
         return self._text[self._at : self._at + 1]
@@ -198,7 +195,7 @@ class _Scanner:
         """The parts of a key, each with its place."""
         parts = []
         while True:
-            found = _KEY_PART.match(self._text, self._at)
+            found = self._key_part.match(self._text, self._at)
             if found is None:
                 raise _Lost
             name = found["bare"] or found["literal"] or _unescaped(found["basic"] or "")
@@ -259,14 +256,14 @@ class _Scanner:
             quotes = first * 3 if self._text.startswith(first * 3, self._at) else first
             self._at += len(quotes)
             while True:
-                found = _STRING_ENDS[quotes].search(self._text, self._at)
+                found = self._string_ends[quotes].search(self._text, self._at)
                 if found is None:
                     raise _Lost
                 self._at = found.end()
                 if found.group()[0] == first:
                     break
         else:
-            scalar = _SCALAR.match(self._text, self._at)
+            scalar = self._scalar.match(self._text, self._at)
             if scalar is None:
                 raise _Lost
             self._at = scalar.end()
@@ -299,7 +296,8 @@ def _unescaped(text: str) -> str:
     """What a quoted key means."""
     if "\\" not in text:
         return text
-    return _ESCAPE.sub(
+    return re.sub(
+        _ESCAPE,
         lambda found: (
             _ESCAPED.get(found[4], found[4]) if found[4] else chr(int(found[1] or found[2] or found[3], 16))
         ),
@@ -331,13 +329,13 @@ def read(path: Path, *, repair: str = "") -> TomlFile:
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         where = _at(path, text.rstrip("\r\n"))
-        found = _AT.search(message)
+        found = re.search(_AT, message)
         if found and found.group(1):
             where = Place(path, int(found.group(1)), int(found.group(2)))
         # Not splitlines, which knows line ends that TOML does not.
         lines = text.split("\n")
         shown = lines[where.line - 1].strip() if where.line and where.line <= len(lines) else ""
-        message = _AT.sub("", message).rstrip(".")
+        message = re.sub(_AT, "", message).rstrip(".")
         raise WrongInput(
             f"is not valid TOML: {message}" + (f": {shown[:80]}" if shown else ""), where=where
         ) from error

@@ -105,7 +105,7 @@ CASES: list[tuple[str, Change, str]] = [
     (
         "manifest-readable",
         lambda kernel, _: edit(kernel / "build.toml", "tiny-scale", "a" * 9000),
-        "build.toml:2: the name has 9000 characters",
+        "build.toml:2: general.name has 9000 characters",
     ),
     (
         "manifest-sources",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from kernel_actions import cli, environment, process
-from kernel_actions.errors import Interrupted, KernelFailed
+from kernel_actions.errors import Interrupted, KernelFailed, Place, WrongInput
 from kernel_actions.options import COMMANDS
 
 
@@ -68,6 +68,26 @@ def test_errors_are_one_line_and_a_code(
 
     assert cli.guarded(fail) == code
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_errors_that_were_found_together_are_a_line_and_an_annotation_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> int:
+        second = WrongInput("b\n::error::b", where=Place(Path("x.toml"), 2, 3), repair="mend it")
+        raise WrongInput("a", where=Place(Path("x.toml"), 1, 2), others=(second,))
+
+    assert cli.guarded(fail) == 2
+    lines = ["kernel-actions: x.toml:1:2: a", "kernel-actions: x.toml:2:3: b ::error::b (mend it)"]
+    assert capsys.readouterr().err.splitlines() == lines
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert cli.guarded(fail) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "::error title=kernel-actions,file=x.toml,line=1,col=2::a",
+        lines[0],
+        "::error title=kernel-actions,file=x.toml,line=2,col=3::b%0A::error::b (mend it)",
+        lines[1],
+    ]
 
 
 @pytest.mark.parametrize(

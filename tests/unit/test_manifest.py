@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from kernel_actions import manifest
 from kernel_actions.errors import WrongInput
 
@@ -366,6 +368,30 @@ def test_broken_files(tmp_path: Path, data: bytes, message: str) -> None:
         manifest.load(tmp_path)
     assert message in str(error.value)
     assert "\x1b" not in str(error.value)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+@given(st.data())
+def test_of_any_text_comes_a_manifest_or_errors_with_their_places(
+    tmp_path: Path, data: st.DataObject
+) -> None:
+    text = data.draw(st.sampled_from([CUDA, EDITION_3, CUDA.replace("edition = 5\n", "")]))
+    pieces = st.one_of(
+        st.sampled_from(["[", "]", "[[", "{", "}", '"', "'", "=", ".", "#", "\n", "1", "\\", "cuda", "\x00"]),
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
+    )
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        text = text[:start] + data.draw(pieces) + text[start + data.draw(st.integers(0, 12)) :]
+    (tmp_path / "build.toml").write_bytes(text.encode())
+    try:
+        manifest.load(tmp_path)
+    except WrongInput as error:
+        said = [str(one) for one in error.all]
+        assert len(set(said)) == len(said)
+        places = [(one.where.line, one.where.column) for one in error.all if one.where is not None]
+        assert len(places) == len(said) and None not in [part for place in places for part in place]
+        assert places == sorted(places)
 
 
 def test_missing_file_says_what_to_do(tmp_path: Path) -> None:
