@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from kernel_actions import builder, builder_rules, flake
-from kernel_actions.errors import KernelActionsError, Place
+from kernel_actions.errors import KernelActionsError
 
 REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+?)(\.git)?/?$")
 
@@ -49,6 +49,7 @@ def main(arguments: list[str]) -> int:
     """Read the checkouts, write the data, and print what is new."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkouts", nargs="+", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--repository", help="owner/name of the checkouts; default: that of their origin")
     parser.add_argument("--data", type=Path, default=builder.DATA)
     options = parser.parse_args(arguments)
     data: Path = options.data
@@ -58,9 +59,9 @@ def main(arguments: list[str]) -> int:
     before, known = len(revisions), set(reviewed)
     unreadable: dict[str, str] = {}
     for checkout in options.checkouts:
-        repository = _repository(checkout)
+        repository = options.repository or _repository(checkout)
         objects = Objects(checkout)
-        for commit in _git(checkout, "rev-list", "--all").split():
+        for commit in _git(checkout, "rev-list", "--branches", "--remotes", "--tags").split():
             entry = _entry(objects, commit, data, rules, reviewed, unreadable)
             if entry is not None:
                 revisions[commit] = f"{entry} {repository}"
@@ -101,7 +102,7 @@ def _entry(
     table = data / "tables" / f"{blob[:12]}.json"
     if not table.exists():
         try:
-            values = flake.read_versions(text, Place(Path(path)))
+            values = flake.read_versions(text, Path(path))
         except KernelActionsError as error:
             unreadable[blob] = f"{commit[:12]}: {error}"
             return None
@@ -121,9 +122,11 @@ def _entry(
 
 
 def _repository(checkout: Path) -> str:
-    url = _git(checkout, "remote", "get-url", "origin").strip()
+    url = _git(checkout, "config", "--default=", "--get", "remote.origin.url").strip()
     found = REPOSITORY.search(url)
-    return found.group(1).lower() if found else "huggingface/kernels"
+    if found is None:
+        raise SystemExit(f"{checkout} has no origin: name its --repository")
+    return found.group(1).lower()
 
 
 def _git(checkout: Path, *arguments: str) -> str:

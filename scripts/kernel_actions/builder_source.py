@@ -112,7 +112,7 @@ def _from_files(locked: LockedBuilder, files: Files) -> BuilderRevision:
             repair="lock a revision of the builder",
         )
     text = files[path] or ""
-    values = flake.read_versions(text, Place(Path(f"{locked.repository}/{path}")))
+    values = flake.read_versions(text, Path(f"{locked.repository}/{path}"))
     remarks = [
         f"{changed} of builder revision {locked.commit or locked.repository} is not one that this version "
         "knows: the plan follows the rules that were recognised in it"

@@ -167,6 +167,13 @@ def _check_edition(manifest: Manifest, rules: Rules) -> None:
             where=manifest.place("general"),
             repair="lock a newer builder: nix flake update",
         )
+    table = manifest.file.values.get("torch", {}).get("stable-abi")
+    if rules.stable_abi == "string" and isinstance(table, dict):
+        raise WrongInput(
+            "torch.stable-abi is by backend, which the locked builder does not know",
+            where=manifest.place("torch.stable-abi"),
+            repair="give one version for all backends, or lock a newer builder: nix flake update",
+        )
 
 
 def _is_backend_wanted(manifest: Manifest, build_set: BuildSet, rules: Rules) -> bool:

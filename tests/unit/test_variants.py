@@ -122,6 +122,17 @@ def test_rule_stable_abi(kernel_dir: Callable[..., Path]) -> None:
     assert len(_plan(text, kernel_dir, _rules(stable_abi=None))) == 4
 
 
+def test_rule_stable_abi_by_backend(kernel_dir: Callable[..., Path]) -> None:
+    text = CUDA.replace("[torch]\n", '[torch]\nstable-abi = { cuda = "2.11" }\n')
+    assert len(_plan(text, kernel_dir, _rules())) == 2
+    with pytest.raises(
+        WrongInput, match=r"build.toml:12:1: torch.stable-abi is by backend, which the locked"
+    ):
+        _plan(text, kernel_dir, _rules(stable_abi="string"))
+    other = CUDA.replace("[torch]\n", '[torch]\nstable-abi = { cpu = "2.11" }\n')
+    assert len(_plan(other, kernel_dir, _rules())) == 4
+
+
 def test_rule_universal_noarch_and_edition_3(kernel_dir: Callable[..., Path]) -> None:
     old = _rules(universal_noarch=True, requires_backends=False, old_cuda_bounds=True)
     universal = EDITION_3.replace("universal = false", "universal = true")
