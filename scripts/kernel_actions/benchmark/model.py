@@ -51,15 +51,16 @@ class Workload:
     """A workload that was measured.
 
     ``bytes`` is what its author says that it has to move, each byte once; ``calls`` how many calls, each on
-    inputs of its own, make one sample; ``copy_bytes`` what the copy moved, read and written. ``missing`` are
-    peers that were not measured, with the reason; ``note`` says why there is no comparison, where there is a
-    baseline.
+    inputs of its own, make one sample; ``flushed``: caches were, before each sample; ``copy_bytes`` what the
+    copy moved, read and written. ``missing`` are peers that were not measured, with the reason; ``note`` says
+    why there is no comparison, where there is a baseline.
     """
 
     name: str
     file: str
     bytes: int | None
     calls: int
+    flushed: bool
     copy_bytes: int
     series: tuple[Series, ...]
     missing: tuple[tuple[str, str], ...] = ()
@@ -227,6 +228,7 @@ class Report:
             "file": workload.file,
             "bytes": workload.bytes,
             "calls": workload.calls,
+            "flushed": workload.flushed,
             "copy_bytes": workload.copy_bytes,
             "series": series,
             "peers": [
@@ -309,6 +311,7 @@ def _workload(one: Any) -> Workload:
         file=_text(one["file"]),
         bytes=None if one["bytes"] is None else int(one["bytes"]),
         calls=int(one["calls"]),
+        flushed=bool(one["flushed"]),
         copy_bytes=int(one["copy_bytes"]),
         series=series,
         missing=tuple((_text(name), _text(reason)) for name, reason in one["missing"].items()),

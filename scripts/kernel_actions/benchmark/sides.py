@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from kernel_actions.benchmark import cases
 from kernel_actions.benchmark.cases import Case
-from kernel_actions.benchmark.clocks import Clocks
+from kernel_actions.benchmark.clocks import Clocks, needs_flush
 
 if TYPE_CHECKING:
     from kernel_actions.benchmark.model import Clock
@@ -45,10 +45,11 @@ _PROGRAM = Path(__file__).resolve().parent / "worker.py"
 
 @dataclass(frozen=True)
 class Pace:
-    """How a workload is sampled: how many calls, and by which clocks."""
+    """How a workload is sampled: how many calls, by which clocks, and whether caches are flushed."""
 
     calls: int
     clocks: tuple[Clock, ...]
+    is_flushed: bool
 
 
 class Side(Protocol):
@@ -61,7 +62,7 @@ class Side(Protocol):
         """
         ...
 
-    def sample(self, clock: Clock) -> float:
+    def sample(self, clock: Clock, is_flushed: bool) -> float:
         """Seconds a call, from one sample."""
         ...
 
@@ -100,11 +101,11 @@ class Loaded:
         if moved is not None:
             calls = max(min(calls, int(_memory(clocks) * _MEMORY_SHARE / moved)), 1)
         is_small = clocks.first == "events" and seconds < SMALL
-        return Pace(calls, ("events", "wall") if is_small else (clocks.first,))
+        return Pace(calls, ("events", "wall") if is_small else (clocks.first,), needs_flush(moved, seconds))
 
-    def sample(self, clock: Clock) -> float:
+    def sample(self, clock: Clock, is_flushed: bool) -> float:
         """Seconds a call, from one sample."""
-        return self.clocks.sample(clock, self.calls, self.delay)
+        return self.clocks.sample(clock, self.calls, self.delay, is_flushed=is_flushed)
 
     def release(self) -> None:
         """Let go of what was prepared."""
@@ -134,9 +135,9 @@ class Apart:
             self._ask({"do": "prepare", "index": index, "calls": calls, "number": number, "passes": passes})
         )
 
-    def sample(self, clock: Clock) -> float:
+    def sample(self, clock: Clock, is_flushed: bool) -> float:
         """Seconds a call, from one sample."""
-        return float(self._ask({"do": "sample", "clock": clock}))
+        return float(self._ask({"do": "sample", "clock": clock, "is_flushed": is_flushed}))
 
     def release(self) -> None:
         """Let go of what was prepared."""
@@ -185,7 +186,7 @@ def _serve_one(side: Loaded, request: dict[str, Any]) -> object:
         arguments = [int(request[name]) for name in ("index", "calls", "number", "passes")]
         return prepared(side, *arguments)
     if request["do"] == "sample":
-        return side.sample(request["clock"])
+        return side.sample(request["clock"], bool(request["is_flushed"]))
     if request["do"] == "release":
         side.release()
     return None

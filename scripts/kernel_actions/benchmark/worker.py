@@ -93,6 +93,7 @@ class Measurement:
                 self._measure(index)
                 self.write()
         self.answer.setdefault("machine", machine.facts(self.clocks))
+        self.answer["machine"]["retaken_samples"] = self.clocks.retaken
         self.answer["complete"] = True
         self.write()
 
@@ -193,6 +194,7 @@ class Measurement:
             "file": case.file,
             "bytes": moved,
             "calls": pace.calls,
+            "flushed": pace.is_flushed,
             "copy_bytes": self.clocks.copy_bytes,
             "series": rounds.series,
             "missing": {peer.name: peer.reason for peer in peers if peer.reason},
@@ -247,22 +249,25 @@ class Measurement:
         for clock in rounds.pace.clocks:
             seen: dict[tuple[str, str], list[float]] = {}
             for kind, name, side in order:
-                seen.setdefault((kind, name), []).append(side.sample(clock))
+                seen.setdefault((kind, name), []).append(side.sample(clock, rounds.pace.is_flushed))
             if other is None:
-                self._others(clock, seen, peers)
+                self._others(clock, rounds.pace, seen, peers)
             for kind, name, side in reversed(order):
-                seen[kind, name].append(side.sample(clock))
+                seen[kind, name].append(side.sample(clock, rounds.pace.is_flushed))
             if other is not None:
-                self._others(clock, seen, peers)
+                self._others(clock, rounds.pace, seen, peers)
             for (kind, name), samples in seen.items():
                 rounds.add(kind, name, clock, samples)
         rounds.count += 1
 
-    def _others(self, clock: Any, seen: dict[tuple[str, str], list[float]], peers: Sequence[Peer]) -> None:
+    def _others(
+        self, clock: Any, pace: Pace, seen: dict[tuple[str, str], list[float]], peers: Sequence[Peer]
+    ) -> None:
         for peer in peers:
-            seen["peer", peer.name] = [self.clocks.sample(clock, peer.calls, peer.delay)]
+            seconds = self.clocks.sample(clock, peer.calls, peer.delay, is_flushed=pace.is_flushed)
+            seen["peer", peer.name] = [seconds]
         if clock == self.clocks.first:
-            seen["copy", "copy"] = [self.clocks.sample(clock, [self.clocks.copy])]
+            seen["copy", "copy"] = [self.clocks.sample_copy(clock)]
 
 
 class Rounds:
