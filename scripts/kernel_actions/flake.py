@@ -1,8 +1,8 @@
 """What a kernel's flake.nix says about its variants: the ``torchVersions`` that it gives to the builder.
 
 The builder's list of build sets goes through that function before anything else is decided (``flake.nix`` and
-``nix-builder/lib/build-sets.nix`` of https://github.com/huggingface/kernels). It is evaluated here without Nix,
-as far as ``nix_language`` knows what is written.
+``nix-builder/lib/build-sets.nix`` of https://github.com/huggingface/kernels). It is evaluated here without
+Nix, as far as ``nix_language`` knows what is written.
 """
 
 from __future__ import annotations
@@ -107,6 +107,11 @@ def torch_versions(
         return None
     place = Place(path, evaluation.line_of_attribute("torchVersions"))
     return Override(_check(found.value, lambda index, key: place, place), place)
+
+
+def check_build_sets(values: Any, where: Place) -> list[dict[str, Any]]:
+    """``values``, which has to be a list of build sets. Raises ``WrongInput`` at ``where``."""
+    return _check(values, lambda index, key: where, where)
 
 
 class NotALiteral(WrongInput):

@@ -476,13 +476,10 @@ class _Functions:
     def concat_strings_sep(self, separator: Value, values: Value) -> str:
         between = self.machine.string(separator)
         pieces: list[str] = []
-        length = 0
         for item in self.machine.items(values):
             self.machine.spend(1)
             pieces.append(self.machine.text(item))
-            length += len(pieces[-1]) + len(between)
-            self.machine.spend_string(length)
-        return between.join(pieces)
+        return self.machine.join(pieces, between)
 
     def substring(self, start: Value, length: Value, value: Value) -> str:
         first = self.machine.integer(start)
@@ -505,7 +502,7 @@ class _Functions:
         to_texts = [machine.string(item) for item in to_items]
         pairs = list(zip(from_texts, to_texts, strict=True))
         # What it may take to compare all of them with one place of the text.
-        cost = 1 + len(pairs) // 4 + sum(map(len, from_texts)) // 64
+        cost = 2 + len(pairs) // 2 + sum(map(len, from_texts)) // 64
         text = machine.string(value)
         pieces: list[str] = []
         length = 0
@@ -525,8 +522,7 @@ class _Functions:
                 position += 1
             if length > LONGEST_STRING:
                 break
-        machine.spend_string(length + len(text))
-        return "".join(pieces)
+        return machine.join(pieces)
 
     def has_infix(self, part: Value, value: Value) -> bool:
         """``lib.hasInfix``."""
@@ -538,7 +534,7 @@ class _Functions:
     def split_string(self, separator: Value, value: Value) -> list[Value]:
         """``lib.splitString``."""
         between = self.machine.text(separator, True)
-        text = self.machine.text(value, True)
+        text = self.machine.text(value)
         if not between:
             raise Unsupported("lib.splitString of no separator")
         self.machine.spend(len(text))
@@ -549,13 +545,11 @@ class _Functions:
     def to_json(self, value: Value) -> str:
         pieces: list[str] = []
         self.write_json(value, pieces)
-        text = "".join(pieces)
-        self.machine.spend_string(len(text))
-        return text
+        return self.machine.join(pieces)
 
     def write_json(self, value: Value, pieces: list[str]) -> None:
         machine = self.machine
-        machine.spend(1)
+        machine.spend(4)
         value = machine.force(value)
         kind = type(value)
         if value is None:

@@ -234,14 +234,10 @@ class _Compiler:
 
         def run(environment: Environment) -> Value:
             pieces: list[str] = []
-            length = 0
             for part in runs:
                 value = part(environment)
-                piece = value if type(value) is str else _placed(place, machine.text, value)
-                length += len(piece)
-                pieces.append(piece)
-                machine.spend_string(length)
-            return "".join(pieces)
+                pieces.append(value if type(value) is str else _placed(place, machine.text, value))
+            return _placed(place, machine.join, pieces)
 
         return _around(run, codes, 4)
 

@@ -107,7 +107,7 @@ class Evaluation:
         have another meaning as text.
         """
         machine = self.machine
-        machine.spend(1)
+        machine.spend(4)
         value = machine.force(value)
         kind = type(value)
         if kind is str:

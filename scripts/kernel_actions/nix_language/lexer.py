@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kernel_actions.nix_language.problems import NixSyntaxError, TooMuch, Unsupported
 
 LARGEST_TEXT = 1_000_000
-MOST_TOKENS = 100_000
+MOST_TOKENS = 40_000
 # Digits and more of a number: what is longer overflows anyway, or is not worth the time to read it.
 _LONGEST_NUMBER = 400
 

@@ -305,6 +305,8 @@ class _Parser:
     # Strings
 
     def interpolation(self) -> Expression:
+        if self.token.kind == "end":
+            raise NixSyntaxError("a string without its end", self.token.offset)
         self.expect("${")
         inner = self.expression()
         self.expect("}")

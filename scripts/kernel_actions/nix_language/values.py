@@ -329,6 +329,12 @@ class Machine:
             raise TooMuch(f"a string of more than {LONGEST_STRING} bytes")
         self.spend(length // BYTES_OF_A_STEP)
 
+    def join(self, pieces: list[str], between: str = "") -> str:
+        """One string of ``pieces``, which is not made if it is too long."""
+        self.spend_string(sum(map(len, pieces)) + len(between) * max(0, len(pieces) - 1))
+        self.spend(len(pieces))
+        return between.join(pieces)
+
     def spend_list(self, length: int) -> None:
         """Count a list that is made."""
         if length > LONGEST_LIST:
@@ -376,19 +382,16 @@ class Machine:
 
     def text_of_list(self, value: list[Value]) -> str:
         self.enter(4)
-        self.spend(len(value))
+        self.spend(3 * len(value))
         pieces: list[str] = []
-        length = 0
         for index, item in enumerate(value):
             pieces.append(self.text(item, True))
-            length += len(pieces[-1]) + 1
-            self.spend_string(length)
             forced = self.force(item)
             # As Nix does: no blank after an empty list, though there is one before it.
             if index < len(value) - 1 and not (type(forced) is list and not forced):
                 pieces.append(" ")
         self.frames += 4
-        return "".join(pieces)
+        return self.join(pieces)
 
     def equal(self, left: Value, right: Value) -> bool:
         """``left == right``: numbers by value, lists and sets by their content, functions never."""
@@ -420,8 +423,8 @@ class Machine:
     def equal_inside(self, left: Value, right: Value) -> bool:
         if len(left) != len(right) and not (type(left) is dict and "type" in left and "type" in right):
             return False
-        self.spend(len(left) + 1)
-        self.enter(4)
+        self.spend(3 * len(left) + 1)
+        self.enter(6)
         if type(left) is list:
             found = all(self.equal_item(a, b) for a, b in zip(left, right, strict=True))
         elif (
@@ -436,7 +439,7 @@ class Machine:
                 name == other and self.equal_item(left[name], right[name])
                 for name, other in zip(sorted(left), sorted(right), strict=True)
             )
-        self.frames += 4
+        self.frames += 6
         return found
 
     def equal_item(self, left: Value, right: Value) -> bool:
@@ -471,7 +474,7 @@ class Machine:
         raise NixError(f"cannot compare {_NAMES[kind]} with {_NAMES[other]}")
 
     def less_inside(self, left: list[Value], right: list[Value]) -> bool:
-        self.enter(4)
+        self.enter(6)
         for a, b in zip(left, right, strict=False):
             self.spend(1)
             if not self.equal_item(a, b):
@@ -479,7 +482,7 @@ class Machine:
                 break
         else:
             found = len(left) < len(right)
-        self.frames += 4
+        self.frames += 6
         return found
 
     # The four operations
