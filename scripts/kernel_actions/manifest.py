@@ -425,8 +425,7 @@ class Component(NamedTuple):
     cuda_minver: str | None = None
 
 
-@dataclass(frozen=True)
-class Binding:
+class Binding(NamedTuple):
     """The ``[torch]``, ``[torch-noarch]`` or ``[tvm-ffi]`` section.
 
     ``pyext`` are the extensions of the files that are packed beside Python's; ``stable_abi``
