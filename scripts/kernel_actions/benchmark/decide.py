@@ -1,7 +1,8 @@
 """Slower or not: the decision, from the paired rounds of one measurement.
 
 A round measures both sides close to each other in time, so that its ratio is free of most of what
-changes on a machine meanwhile. The ratios of all rounds give an interval for the true one, by ranks
+changes on a machine meanwhile. Of the samples of a side in a round the shortest counts, as whatever
+disturbs a sample makes it longer. The ratios of all rounds give an interval for the true one, by ranks
 (Hodges and Lehmann, from the exact distribution of Wilcoxon's signed ranks): a few rounds that were
 disturbed move it little, and nothing is assumed about the times but that both sides are disturbed
 alike. No random number is drawn.
@@ -53,12 +54,14 @@ class Comparison:
 def compare(side: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> Comparison:
     """Compare the samples of ``side`` with those of ``other``, in seconds, round by round.
 
+    Where a round has more samples of one side, the first are taken: the shortest of more is shorter.
+
     Raises ``ValueError`` unless both have the same number of rounds, at least one, none of them empty,
     and all samples are above zero.
     """
     if len(side) != len(other) or not side:
         raise ValueError(f"{len(side)} rounds cannot be paired with {len(other)}")
-    logs = [_mean_log(mine) - _mean_log(theirs) for mine, theirs in zip(side, other, strict=True)]
+    logs = [_log(mine, theirs) for mine, theirs in zip(side, other, strict=True)]
     estimate, low, high = interval(logs)
     medians = [statistics.median([one for samples in rounds for one in samples]) for rounds in (side, other)]
     return Comparison(
@@ -109,5 +112,6 @@ def _outside(count: int, confidence: float) -> int:
     return len(ways) - 1
 
 
-def _mean_log(samples: Sequence[float]) -> float:
-    return statistics.fmean(math.log(one) for one in samples)
+def _log(mine: Sequence[float], theirs: Sequence[float]) -> float:
+    count = min(len(mine), len(theirs))
+    return math.log(min(mine[:count])) - math.log(min(theirs[:count]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -232,18 +233,23 @@ class Report:
             "copy_bytes": workload.copy_bytes,
             "series": series,
             "peers": [
-                {"name": peer.name, "clock": clock, **asdict(comparison)}
+                {"name": peer.name, "clock": clock, **_json(comparison)}
                 for clock in workload.clocks
                 for peer, comparison in workload.peers(clock)
             ],
             "against_baseline": [
-                {"clock": clock, "verdict": verdict, **asdict(comparison)}
+                {"clock": clock, "verdict": verdict, **_json(comparison)}
                 for one, clock, comparison, verdict in self.decisions()
                 if one is workload
             ],
             "missing": dict(workload.missing),
             "note": workload.note,
         }
+
+
+def _json(comparison: Comparison) -> dict[str, float | int | None]:
+    """A comparison in JSON, which has no infinity: an end that is not known is null."""
+    return {name: value if value < math.inf else None for name, value in asdict(comparison).items()}
 
 
 def read(value: object) -> Report:

@@ -81,6 +81,7 @@ class Measurement:
         self.kernel = Loaded(_load(job), self.listed, self.clocks)
         self.baseline = self._baseline(path)
         self.answer: dict[str, Any] = {"workloads": [], "skipped": [], "failures": [], "complete": False}
+        self._said: set[tuple[str, str]] = set()
 
     def run(self) -> None:
         """Verify all workloads, then measure those that the kernel takes."""
@@ -230,17 +231,18 @@ class Measurement:
                     raise NotImplementedError(f"peer_{name} returns nothing to call")
                 peer.delay = sides.warm(self.clocks, peer.calls, *(() if is_first else (_FEW_PASSES,)))
             except ImportError as error:
-                peer.reason = f"not installed: {cases.described(error)}"
+                peer.reason = f"it is not installed ({error})"
             except Exception as error:
                 peer.reason = cases.described(error)
-            if peer.reason:
+            if peer.reason and (label, peer.reason) not in self._said:
+                self._said.add((label, peer.reason))
                 print(f"{case.name}: without {label}: {peer.reason}")
             made.append(peer)
         return made
 
     def _round(self, rounds: Rounds, other: Side | None, peers: Sequence[Peer]) -> None:
-        """One round by each clock: A B B A, so that what drifts steadily cancels, then the others; without a
-        baseline the others stand between the kernel's two samples."""
+        """One round by each clock: A B B A, and B A A B in the next, so that what drifts cancels, then the
+        others; without a baseline the others stand between the kernel's two samples."""
         order: list[tuple[str, str, Side]] = [("kernel", "kernel", self.kernel)]
         if other is not None:
             order.append(("baseline", "baseline", other))
