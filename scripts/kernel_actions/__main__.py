@@ -38,8 +38,9 @@ def _restart_on_newer_python() -> None:
 if __name__ == "__main__":
     if sys.version_info < (3, 10):
         _restart_on_newer_python()
-    # Python puts the folder of this file first on the path; the package is one folder up.
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    folder = os.path.dirname(os.path.abspath(__file__))
+    # Python may put the folder of this file on the path; the package is one folder up.
+    sys.path[:] = [os.path.dirname(folder)] + [path for path in sys.path if path != folder]
     from kernel_actions.cli import entry
 
     entry()

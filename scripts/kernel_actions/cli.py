@@ -210,7 +210,7 @@ def _prepare_streams() -> None:
 
 def guarded(action: Callable[[], int]) -> int:
     """Run ``action``; whatever goes wrong becomes a line on stderr for each error, and an exit code."""
-    from kernel_actions.process import interruptible
+    from kernel_actions.signals import interruptible
 
     try:
         with interruptible():
@@ -270,11 +270,11 @@ def _run(arguments: Sequence[str]) -> int:
         build_parser().print_help()
         return EXIT_DONE
     command, options = parsed
-    if sys.flags.no_site:
+    # Python 3.10 has no parser of TOML, which every command on a kernel needs.
+    if sys.flags.no_site and (command.needs_environment(options) or sys.version_info < (3, 11)):
         from kernel_actions import environment
 
-        if environment.is_needed(command, options):
-            environment.restart_in(command, arguments)
+        environment.restart_in(command, arguments)
     module = import_module(f"kernel_actions.{command.module}")
     result: int = module.run(options)
     return result

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_actions import built, console, process
+from kernel_actions import built, console, process, signals
 from kernel_actions.errors import EXIT_DONE, WrongInput, WrongSurroundings
 from kernel_actions.options import Command, Environment
 
@@ -54,12 +54,6 @@ def run(options: Options) -> int:
     """The command ``environment``."""
     print(make(plan(getattr(options, "for"))))
     return EXIT_DONE
-
-
-def is_needed(command: Command, options: Options) -> bool:
-    """Whether ``command`` needs packages that a bare Python lacks."""
-    # Python 3.10 has no parser of TOML, which every command on a kernel needs.
-    return command.needs_environment(options) or sys.version_info < (3, 11)
 
 
 def restart_in(command: Command, arguments: Sequence[str]) -> None:
@@ -111,7 +105,7 @@ def make(wanted: Plan) -> Path:
     wanted.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = wanted.path.stem
     lock = wanted.path.with_name(f"{name}.lock")
-    with process.interruptible(), process.locked(lock, "Another command is making the same environment"):
+    with signals.interruptible(), process.locked(lock, "Another command is making the same environment"):
         if (python := _ready(wanted)) is not None:
             return python
         started = time.monotonic()

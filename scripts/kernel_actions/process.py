@@ -10,7 +10,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_actions import console
-from kernel_actions.errors import Interrupted, WrongSurroundings
+from kernel_actions.errors import WrongSurroundings
 
 # Names of variables that hold secrets: tokens of the Hub, of GitHub and of a job's identity, keys.
 _SECRET_NAME = re.compile(
@@ -34,7 +33,6 @@ _SECRET_VALUE = re.compile(r"://[^/@\s]+@")
 _GRACE = 5.0
 # How often a silent child is looked after, in seconds.
 _POLL = 0.1
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -171,29 +169,6 @@ def _signal_group(child: subprocess.Popen[str] | subprocess.Popen[bytes], number
     # Either error means that nobody of the group is left.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Turn the signals that end a program into ``Interrupted``, so that ``finally`` clauses run."""
-
-    def interrupt(number: int, _frame: object) -> None:
-        # A second signal must not break the clean-up that the first one began.
-        for other in _ENDING:
-            signal.signal(other, signal.SIG_IGN)
-        raise Interrupted(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in _ENDING}
-    for number in before:
-        signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
