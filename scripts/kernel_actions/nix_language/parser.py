@@ -7,7 +7,6 @@ found here and in ``compiler``, before any of it is evaluated, as in Nix.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 from kernel_actions.nix_language.lexer import Token, tokens
 from kernel_actions.nix_language.problems import NixSyntaxError, TooMuch, Unsupported
@@ -441,7 +440,7 @@ class _Parser:
             for inner, attribute in value.attributes.items():
                 if inner in earlier.attributes:
                     raise _duplicate(inner, attribute.offset)
-                earlier.attributes[inner] = replace(attribute)
+                earlier.attributes[inner] = attribute
 
     def define(self, found: AttributeSet, name: str, value: Expression, offset: int) -> None:
         if found.recursive and name == "__overrides":
