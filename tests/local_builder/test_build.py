@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel_actions import build, matrix
+from kernel_actions import build, planning
 from kernel_actions.errors import Interrupted, KernelFailed, WrongInput, WrongSurroundings
 from kernel_actions.local_builder import compilation, toolchain
 
@@ -343,7 +343,7 @@ def test_an_interrupt_is_not_taken_for_an_unknown_plan(
     def interrupted(_kernel_dir: Path) -> None:
         raise Interrupted(signal.SIGTERM)
 
-    monkeypatch.setattr(matrix, "planned_variants", interrupted)
+    monkeypatch.setattr(planning, "planned_variants", interrupted)
     with pytest.raises(Interrupted):
         build.build(kernel_dir, tools=machine())
 

@@ -82,7 +82,7 @@ def explain(
         variant = next(
             (one for one in plan.variants.variants if one.system == system and one.name == sets[0].name), None
         )
-        found.append(_explain(plan, own, selection, sets, variant))
+        found.append(_explain(plan, own, selection, sets, variant, name))
     return found
 
 
@@ -92,14 +92,14 @@ def _explain(
     selection: matrix.Selection,
     sets: list[Judgement],
     variant: Variant | None,
+    name: str,
 ) -> Explanation:
     applicable = [one for one in sets if one.reason is None]
     facts = [_build_set_fact(plan, one) for one in sets]
-    first = (applicable or sets)[0]
-    facts += _manifest_facts(plan, first)
     if variant is None or not applicable:
         verdict = "; ".join(dict.fromkeys(_located(one.reason or "", one.where) for one in sets))
-        return Explanation(sets[0].name, sets[0].system, False, verdict, tuple(facts))
+        return Explanation(name, sets[0].system, False, verdict, tuple(facts))
+    facts += _manifest_facts(plan, applicable[0])
     facts.append(
         Fact("bundle", "the builder publishes it" if variant.bundled else "the builder does not publish it")
     )
