@@ -34,6 +34,7 @@ def generated_files() -> dict[Path, str]:
             files[Path(command.name) / "action.yml"] = action(command, "../scripts")
             files[Path("docs/actions") / f"{command.name}.md"] = page(command)
     files[Path("action.yml")] = root_action()
+    files[Path("docs/actions/root.md")] = root_page()
     files[Path("docs/commands.md")] = command_page()
     files[Path("docs/rules.md")] = rules_page()
     files[Path("docs/build.schema.json")] = build_schema()
@@ -83,6 +84,35 @@ def root_action() -> str:
         ]
         if step_id == "test":
             lines.append("        KA_VARIANT: ${{ steps.build.outputs.variant }}")
+    return "\n".join(lines) + "\n"
+
+
+def root_page() -> str:
+    """The documentation of the root's action, as Markdown."""
+    example = ROOT / "docs" / "examples" / "root.yml"
+    lines = [
+        f"<!-- {NOTE_ROOT} -->",
+        "# kernel-actions",
+        "",
+        "All that a pull request has to pass, in one step: checks the sources, builds the variant of this "
+        "runner, checks what was built, and runs the kernel's own tests against it. It needs no secret and "
+        "publishes nothing.",
+        "",
+        "```yaml",
+        example.read_text(encoding="utf-8").rstrip(),
+        "```",
+        "",
+        "On a laptop: `scripts/kernel-actions pipeline` does the same, and releases to a Hub of its own.",
+        "",
+        "| Input | Default | |",
+        "| --- | --- | --- |",
+        f"| `{KERNEL_DIR.name}` | `{KERNEL_DIR.default}` | {KERNEL_DIR.help} |",
+        "",
+        "| Output | |",
+        "| --- | --- |",
+        "| `variant` | Name of the variant that was built. |",
+        "| `passed` | Number of tests that passed. |",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -269,9 +269,8 @@ def test_no_example_is_left_untried() -> None:
 
 
 def test_every_action_has_a_page_with_its_example() -> None:
-    assert {page.stem for page in PAGES.iterdir()} == {
-        command.name for command in COMMANDS.values() if command.is_action
-    }
+    actions = {command.name for command in COMMANDS.values() if command.is_action}
+    assert {page.stem for page in PAGES.iterdir()} == {"root", *actions}
     for page in PAGES.iterdir():
         path = EXAMPLES / f"{page.stem}.yml"
         assert path.is_file(), f"{page.name} has no example"
