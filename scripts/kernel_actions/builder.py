@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernel_actions import flake_lock
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
@@ -27,8 +26,7 @@ _BACKEND_KEYS = (
 )
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(NamedTuple):
     """Which rules a revision of the builder follows.
 
     ``universal_noarch``: a kernel without compiled sources is named ``torch-universal`` and says
@@ -47,8 +45,7 @@ class Rules:
     torch_versions_list: bool
 
 
-@dataclass(frozen=True)
-class BuildSet:
+class BuildSet(NamedTuple):
     """One Torch and compute version that the builder builds for, on some systems.
 
     ``compute_version`` is empty for cpu, metal and tpu. ``tvm_ffi`` is the version of tvm-ffi,
@@ -69,8 +66,7 @@ class BuildSet:
         return (self.torch, self.backend, self.compute_version, self.tvm_ffi, self.cxx11_abi)
 
 
-@dataclass(frozen=True)
-class BuilderRevision:
+class BuilderRevision(NamedTuple):
     """A commit of the builder: ``source`` is the path of its ``versions.nix``, and ``values`` are
     the entries of its list as they stand there.
 

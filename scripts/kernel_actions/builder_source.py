@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernel_actions import builder, builder_rules, flake_lock
 from kernel_actions.builder import BuilderRevision
@@ -25,8 +24,7 @@ Files = Mapping[str, "str | None"]
 """The files of a builder that planning reads: path → text, ``None`` for one that is not there."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """How to find the builder: ``revision`` in place of the one in flake.lock, and a ``checkout`` of it."""
 
     revision: str = ""
@@ -53,7 +51,7 @@ def find(kernel_dir: Path, source: Source) -> BuilderRevision:
         remark = (
             f"{locked.where}: input {locked.input_name} is not the builder itself but {locked.repository}"
         )
-        found = replace(found, remarks=(*found.remarks, remark))
+        found = found._replace(remarks=(*found.remarks, remark))
     return found
 
 

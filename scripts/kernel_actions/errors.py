@@ -13,9 +13,8 @@ The exit codes are the contract of all commands and actions:
 
 from __future__ import annotations
 
-import signal
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 EXIT_DONE = 0
 EXIT_KERNEL_FAILED = 1
@@ -23,8 +22,7 @@ EXIT_WRONG_INPUT = 2
 EXIT_WRONG_SURROUNDINGS = 3
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A place in a file. ``line`` and ``column`` count from 1."""
 
     path: Path
@@ -105,6 +103,8 @@ class Interrupted(KeyboardInterrupt):
     repair = ""
 
     def __init__(self, signal_number: int) -> None:
+        import signal  # Not at the top: its enumerations take long to make.
+
         self.what = f"interrupted by {signal.Signals(signal_number).name}"
         super().__init__(self.what)
         self.signal_number = signal_number

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernel_actions import toml_file
 from kernel_actions.errors import Place, WrongInput
@@ -32,8 +31,7 @@ _GITHUB_URL = re.compile(r"github\.com[/:]([\w.-]+/[\w.-]+?)(\.git)?/?(\?.*)?$",
 _OWNER_AND_NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class LockedBuilder:
+class LockedBuilder(NamedTuple):
     """The input of a flake.lock that is the builder.
 
     ``repository`` is ``owner/name`` on GitHub, or the address or folder of another source;
@@ -46,7 +44,7 @@ class LockedBuilder:
     is_official: bool
     is_on_github: bool
     where: Place
-    node: Mapping[str, Any] = field(repr=False)
+    node: Mapping[str, Any]
 
 
 def read(path: Path) -> LockedBuilder:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -450,8 +449,7 @@ class KernelDependency(NamedTuple):
     revision: str | None
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """A kernel's build.toml. ``backends`` is as written there, with duplicates removed.
 
     ``universal`` is edition 3's way to say that nothing is compiled.

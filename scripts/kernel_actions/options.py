@@ -7,15 +7,13 @@ environment variable ``KA_<NAME>`` (this is how an action passes its inputs), el
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal["text", "boolean", "integer", "choice"]
 Environment = Literal["", "hub", "kernel", "dev"]
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """An option of a command: ``--name`` on the command line, ``name`` as an action's input.
 
     ``kind`` is how its text is read; a ``repeatable`` option is a list (on the command line the
@@ -45,16 +43,14 @@ class Option:
         return self.name.replace("-", "_")
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """An output of an action."""
 
     name: str
     help: str
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """A command of ``scripts/kernel-actions``, and with ``is_action`` the action of that name.
 
     ``environment`` names the locked requirements (``requirements/<environment>.txt``) that the

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kernel_actions import builder, builder_source, flake_lock, manifest, toml_file, variants
 from kernel_actions.builder import BuilderRevision
@@ -16,8 +16,7 @@ from kernel_actions.variants import Override, Variant, VariantPlan
 _LARGEST_FLAKE = 1_000_000
 
 
-@dataclass(frozen=True)
-class KernelPlan:
+class KernelPlan(NamedTuple):
     """A kernel, the builder that builds it, and the variants that come of it.
 
     ``override`` is what flake.nix makes of the builder's list, ``None`` when it takes the list as it is.

@@ -26,9 +26,6 @@ _LONGEST_NAME = 100
 _MOST_NAMES = 50
 
 
-# These are named tuples, as dataclasses take four times as long to define: each quick command waits for it.
-
-
 class Text(NamedTuple):
     """A string: one of ``choices``, or what matches ``pattern`` as a whole.
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from kernel_actions import toml_file
 from kernel_actions.errors import Place, WrongInput
@@ -43,8 +43,7 @@ _LIMITS = {"timeout": (7200, "minutes"), "cores": (1024, "cores"), "jobs": (1024
 SELECTORS = ("only", "skip", "backends", "systems", "torch")
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What a job may take: ``timeout`` in minutes, ``cores`` for each build, and ``jobs``, builds at once.
 
     ``None`` leaves it to the runner: GitHub ends a job after 6 hours, and the number of builds follows
@@ -69,16 +68,14 @@ class Limits:
         return {name: value for name, value in named if value is not None}
 
 
-@dataclass(frozen=True)
-class Selector:
+class Selector(NamedTuple):
     """A key of ``[matrix]``: the values that select variants, and where they stand."""
 
     values: tuple[str, ...]
     where: Place
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """What kernel-actions.toml says.
 
     ``build_runners`` and ``test_runners`` map ``<system>.<backend>`` or ``<system>`` to labels.
@@ -89,10 +86,10 @@ class Settings:
 
     demo: str | None = None
     tag_prefix: str = ""
-    build_runners: Mapping[str, Labels] = field(default_factory=dict)
-    test_runners: Mapping[str, Labels] = field(default_factory=dict)
-    limits: Mapping[str, Limits] = field(default_factory=dict)
-    selectors: Mapping[str, Selector] = field(default_factory=dict)
+    build_runners: Mapping[str, Labels] = MappingProxyType({})
+    test_runners: Mapping[str, Labels] = MappingProxyType({})
+    limits: Mapping[str, Limits] = MappingProxyType({})
+    selectors: Mapping[str, Selector] = MappingProxyType({})
 
     def limit(self, backend: str) -> Limits:
         """The limits of a job of ``backend``: its own, else those of all."""

@@ -7,10 +7,9 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kernel_actions.errors import Place, WrongInput
 
@@ -66,13 +65,13 @@ class _Spot:
         self.is_implied = is_implied
 
 
-@dataclass(frozen=True)
 class TomlFile:
     """A parsed file: its ``values``, and where each of its keys and values stands."""
 
-    path: Path
-    values: dict[str, Any]
-    _text: str = field(repr=False)
+    def __init__(self, path: Path, values: dict[str, Any], text: str) -> None:
+        self.path: Final = path
+        self.values: Final = values
+        self._text: Final = text
 
     def place(self, key: str | KeyPath) -> Place:
         """The place of ``key``, else of the nearest table around it.

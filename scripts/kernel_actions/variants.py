@@ -7,7 +7,7 @@ names) at the revision in question.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kernel_actions import nix_version
 from kernel_actions.builder import BuilderRevision, BuildSet, Rules
@@ -21,8 +21,7 @@ _BACKENDS = ("cpu", "cuda", "rocm", "xpu", "metal", "tpu")
 _COMPUTE_PREFIX = {"cuda": "cu", "rocm": "rocm", "xpu": "xpu"}
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """A variant of a kernel on one system.
 
     ``name`` is its folder on the Hub and its name in the flake's ``redistributable``;
@@ -43,8 +42,7 @@ class Variant:
     chosen_for_ci: bool
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """A variant that was not taken, why, and where that is said."""
 
     name: str
@@ -56,16 +54,14 @@ class LeftOut:
         return f"{self.reason} ({self.where})" if self.where else self.reason
 
 
-@dataclass(frozen=True)
-class Override:
+class Override(NamedTuple):
     """The build sets that ``torchVersions`` of flake.nix makes of the builder's own, and where it stands."""
 
     build_sets: tuple[BuildSet, ...]
     where: Place
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     """What becomes of a build set on one system: a variant of that name, or the reason why not."""
 
     build_set: BuildSet
@@ -77,8 +73,7 @@ class Judgement:
     is_backend_wanted: bool = True
 
 
-@dataclass(frozen=True)
-class VariantPlan:
+class VariantPlan(NamedTuple):
     """All variants that the builder can make, and the build sets that do not apply."""
 
     variants: tuple[Variant, ...]
@@ -324,8 +319,7 @@ def build_once(variants: Iterable[Variant]) -> tuple[Variant, ...]:
     merged: dict[str, Variant] = {}
     for variant in sorted(variants, key=lambda one: _system_order(one.system)):
         first = merged.setdefault(variant.name, variant)
-        merged[variant.name] = replace(
-            first,
+        merged[variant.name] = first._replace(
             bundled=first.bundled or variant.bundled,
             chosen_for_ci=first.chosen_for_ci or variant.chosen_for_ci,
         )

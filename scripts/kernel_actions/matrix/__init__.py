@@ -5,9 +5,8 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_actions import console, planning, settings, variants
 from kernel_actions.builder_source import Source
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 _LARGEST_DURATIONS = 10_000_000
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """What the options of ``matrix`` and ``[matrix]`` of kernel-actions.toml keep.
 
     A selector that is not there keeps everything.
@@ -59,8 +57,7 @@ class Selection:
         return None
 
 
-@dataclass(frozen=True)
-class PlannedKernel:
+class PlannedKernel(NamedTuple):
     """A kernel's part of the matrix: the selected variants, and what was left out."""
 
     directory: str
@@ -87,8 +84,7 @@ class PlannedKernel:
         ]
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(NamedTuple):
     """The jobs of all kernels, and the kernels that were left out as a whole, each with its reason."""
 
     kernels: tuple[PlannedKernel, ...]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_actions import matrix, planning, settings, variants
 from kernel_actions.errors import EXIT_DONE, Place, WrongInput
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from kernel_actions.cli import Options
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """A step of the explanation, and where it is said."""
 
     about: str
@@ -25,8 +23,7 @@ class Fact:
     where: str = ""
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(NamedTuple):
     """Whether a variant is in the plan on a system, in one sentence and step by step."""
 
     name: str

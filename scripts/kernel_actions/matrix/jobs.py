@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernel_actions.errors import WrongInput
 from kernel_actions.settings import Labels, Limits
@@ -16,8 +15,7 @@ from kernel_actions.variants import Variant
 MOST_JOBS = 256
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A variant to build: of which kernel, in which folder."""
 
     kernel: str
@@ -25,8 +23,7 @@ class Part:
     variant: Variant
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One entry of the matrix: variants, and the runners that build and test them.
 
     All its variants are of one system, and built and tested on the same kinds of runner.
@@ -112,7 +109,7 @@ def group(jobs: Iterable[Job], grouping: str) -> list[Job]:
     for job in jobs:
         key = (_class(job, by_backend=False), shared(job))
         before = groups.get(key)
-        groups[key] = replace(before, parts=before.parts + job.parts) if before else job
+        groups[key] = before._replace(parts=before.parts + job.parts) if before else job
     return list(groups.values())
 
 
@@ -194,8 +191,7 @@ def _balance(jobs: Sequence[Job], count: int, times: Mapping[int, float]) -> lis
         (members for _, _, members in heap if members), key=lambda one: min(order[id(job)] for job in one)
     )
     return [
-        replace(
-            members[0],
+        members[0]._replace(
             parts=tuple(
                 part for job in sorted(members, key=lambda job: order[id(job)]) for part in job.parts
             ),

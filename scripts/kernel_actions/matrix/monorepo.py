@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from kernel_actions import git, manifest
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
@@ -17,8 +17,7 @@ _TEXTS = (".md", ".rst", ".png", ".jpg", ".svg", ".gif")
 _TEXT_NAMES = ("license", "copying", "notice", "codeowners", ".gitignore", ".gitattributes", ".editorconfig")
 
 
-@dataclass(frozen=True)
-class Unchanged:
+class Unchanged(NamedTuple):
     """A kernel that a change does not concern."""
 
     directory: Path
