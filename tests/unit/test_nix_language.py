@@ -227,6 +227,8 @@ def test_library(text: str, value: Any) -> None:
         ("rec { __overrides = { }; }", Unsupported, "__overrides"),
         ("let f = x: x; in [ f ] == [ f ]", Unsupported, "a comparison of functions"),
         ("__curPos", Unsupported, "__curPos"),
+        ('{ a = throw "no"; } == { a = 1; }', Thrown, "the text throws: no"),
+        ('{ a = throw "no"; b = 1; } == { a = 1; b = 2; }', Unsupported, "a comparison of sets"),
     ],
 )  # fmt: skip
 def test_errors_say_what_and_where(text: str, kind: type[LanguageError], message: str) -> None:

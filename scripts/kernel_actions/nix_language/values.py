@@ -426,7 +426,7 @@ class Machine:
         self.spend(3 * len(left) + 1)
         self.enter(6)
         if type(left) is list:
-            found = all(self.equal_item(a, b) for a, b in zip(left, right, strict=True))
+            found = self.equal_items(left, right)
         elif (
             self.is_derivation(left)
             and self.is_derivation(right)
@@ -435,12 +435,38 @@ class Machine:
         ):
             found = self.equal(left["outPath"], right["outPath"])
         else:
-            found = len(left) == len(right) and all(
-                name == other and self.equal_item(left[name], right[name])
-                for name, other in zip(sorted(left), sorted(right), strict=True)
-            )
+            found = len(left) == len(right) and self.equal_attributes(left, right)
         self.frames += 6
         return found
+
+    # The next two are written without `all`: Python 3.12 limits how often what is written in C, as that is,
+    # may call Python while it is called itself.
+
+    def equal_items(self, left: list[Value], right: list[Value]) -> bool:
+        index = 0
+        while index < len(left):
+            if not self.equal_item(left[index], right[index]):
+                return False
+            index += 1
+        return True
+
+    def equal_attributes(self, left: dict[str, Value], right: dict[str, Value]) -> bool:
+        # Nix compares in the order in which it has first seen the names, which is not known here. So all
+        # are compared, to find out whether that matters.
+        found = left.keys() == right.keys()
+        failure: NixError | None = None
+        frames = self.frames
+        for name in sorted(left.keys() & right.keys()):
+            try:
+                found = self.equal_item(left[name], right[name]) and found
+            except NixError as error:
+                self.frames = frames
+                failure = failure or error
+        if failure is None:
+            return found
+        if found:
+            raise failure
+        raise Unsupported("a comparison of sets of which one is different and one fails")
 
     def equal_item(self, left: Value, right: Value) -> bool:
         forced = self.force(left)
