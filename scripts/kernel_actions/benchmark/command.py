@@ -139,6 +139,8 @@ def measure(
             found = baseline.find(
                 source, variant, kernel, repo_id=repo_id, address=address, folder=work / "downloaded"
             )
+        # Now, as a variant of the Hub goes with the folder.
+        compared = None if found is None else _described(found, variant)
         answer, is_complete = _answer(kernel_dir, kernel, variant, found, settings, work)
     state = git.state(kernel_dir)
     try:
@@ -158,7 +160,7 @@ def measure(
         started=started.isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - clock, 1),
         threshold=settings.threshold,
-        baseline=None if found is None else _described(found, variant),
+        baseline=compared,
         machine=machine,
         workloads=workloads,
         skipped=skipped,
