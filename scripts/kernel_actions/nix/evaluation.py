@@ -1,4 +1,4 @@
-"""The only module that speaks to Nix."""
+"""Asking Nix for values: evaluates without building."""
 
 from __future__ import annotations
 
