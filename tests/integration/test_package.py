@@ -47,6 +47,11 @@ def test_the_wheel_has_templates_and_data(installed: Path) -> None:
     assert template.read_text() == (ROOT / "templates/workflows/build-and-test.yml").read_text()
 
 
+def test_the_wheel_has_every_module(installed: Path) -> None:
+    modules = {path.relative_to(ROOT / "scripts") for path in (ROOT / "scripts/kernel_actions").rglob("*.py")}
+    assert [str(path) for path in sorted(modules) if not (installed / path).is_file()] == []
+
+
 def test_matrix_runs_from_the_wheel(installed: Path) -> None:
     finished = _run(installed, "matrix", str(ROOT), "--format", "json")
     assert finished.returncode == 0, finished.stderr
