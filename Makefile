@@ -1,6 +1,6 @@
 # The commands of this project. Each makes the environment that it needs, once, in the user's cache.
 .DEFAULT_GOAL := help
-.PHONY: run test lint generate lock update-builder-data bench clean help
+.PHONY: run test lint generate lock update-builder-data bench bench-kernel gpu-bench bench-docs clean help
 
 ACTIONS := scripts/kernel-actions
 # Runs the interpreter of the development environment: the suite with all that its tests and checks need.
@@ -26,6 +26,18 @@ update-builder-data:  ## Read what each revision of the builder can build from a
 
 bench:  ## Time the planner on this machine
 	@$(PYTHON) tests/bench/bench.py
+
+bench-kernel:  ## Measure the kernel on this machine's CPU, into BENCH_OUT (ARGS="--only *uint8*")
+	@benchmarks/run.sh cpu $(ARGS)
+
+gpu-bench:  ## Build, test and measure the kernel on this machine's GPU, into BENCH_OUT, without network
+	@benchmarks/run.sh gpu $(ARGS)
+
+bench-docs:  ## Fill docs/benchmarks.md from the reports in BENCH_OUT
+	@mkdir -p benchmarks/results
+	@for name in cpu gpu; do for kind in json svg png; do file="$(or $(BENCH_OUT),build/bench)/$$name.$$kind"; \
+	  [ ! -f "$$file" ] || cp "$$file" benchmarks/results/; done; done
+	@$(PYTHON) scripts/kernel_actions/benchmark/document.py docs/benchmarks.md benchmarks/results
 
 clean:  ## Remove what `make run` and the builders left in this folder
 	@find build -mindepth 1 -maxdepth 1 ! -name action.yml -exec rm -rf {} + 2>/dev/null || true
