@@ -1,7 +1,5 @@
 """What a revision of the builder can build, and by which rules: from the bundled data, or from its files."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

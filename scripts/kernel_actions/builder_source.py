@@ -4,8 +4,6 @@ Each is tried in that order, and only for what the one before does not have. Not
 revision that none of them has is an error that says how to go on.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
+import gc
 import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import Any
 
 from kernel_actions import __version__, console, github
 from kernel_actions.errors import (
@@ -22,10 +23,8 @@ from kernel_actions.errors import (
 )
 from kernel_actions.options import COMMANDS, Command, Option
 
-DESCRIPTION = "Takes a GPU kernel in the kernel-builder format from a commit to the Hub."
 
-
-class Options(argparse.Namespace):
+class Options(SimpleNamespace):
     """The options of one command, by attribute; ``kernel_dirs`` are the kernel's folders."""
 
     kernel_dirs: list[Path]
@@ -39,52 +38,6 @@ class Options(argparse.Namespace):
         if len(self.kernel_dirs) > 1:
             raise WrongInput("this command takes one kernel folder", repair="run it once for each")
         return self.kernel_dirs[0]
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise WrongInput(message, repair=f"see: {self.prog} --help")
-
-
-def build_parser(prog: str = "kernel-actions") -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
-    parser = _Parser(
-        prog=prog,
-        description=DESCRIPTION,
-        epilog="First steps: `kernel-actions pipeline` takes the kernel of the current folder from "
-        "source to an embedded Hub and back; `kernel-actions matrix` shows its build variants.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command in COMMANDS.values():
-        _add_command(commands, command)
-    return parser
-
-
-def _add_command(commands: Any, command: Command) -> None:
-    parser = commands.add_parser(
-        command.name, help=command.summary, description=command.summary, allow_abbrev=False
-    )
-    if command.takes_kernel:
-        parser.add_argument(
-            "kernel_dirs",
-            metavar="KERNEL_DIR",
-            nargs="*",
-            type=Path,
-            help="Folder of the kernel, which holds build.toml (default: the current one).",
-        )
-    for option in command.options:
-        if option.secret:
-            continue
-        shown = f" Default: {option.default}." if option.default else ""
-        keywords: dict[str, Any] = {"default": None, "help": (option.help + shown).replace("%", "%%")}
-        if option.kind == "boolean":
-            keywords["action"] = argparse.BooleanOptionalAction
-        else:
-            keywords["metavar"] = "|".join(option.choices) if option.choices else "VALUE"
-            keywords["action"] = "append" if option.repeatable else "store"
-        parser.add_argument(f"--{option.name}", dest=option.attribute, **keywords)
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Command, Options] | None:
@@ -101,17 +54,71 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Com
     if list(arguments[:2]) == ["matrix", "explain"]:
         arguments = ["matrix", "--explain", *arguments[2:]]
     options = Options()
-    build_parser().parse_args(list(arguments), namespace=options)
-    if options.command is None:
-        return None
-    command = COMMANDS[options.command]
+    if arguments and arguments[0] in COMMANDS:
+        command = COMMANDS[arguments[0]]
+        given = plain(command, arguments[1:])
+        if given is None:
+            from kernel_actions import usage
+
+            usage.command_parser(command).parse_args(arguments[1:], namespace=options)
+        else:
+            vars(options).update(given)
+    else:
+        from kernel_actions import usage
+
+        usage.parser().parse_args(arguments, namespace=options)
+        if options.command is None:
+            return None
+        command = COMMANDS[options.command]
     for option in command.options:
-        given = None if option.secret else getattr(options, option.attribute)
-        setattr(options, option.attribute, _value(option, given, environment))
+        value = None if option.secret else getattr(options, option.attribute)
+        setattr(options, option.attribute, _value(option, value, environment))
     if command.takes_kernel and not options.kernel_dirs:
         folders = environment.get("KA_KERNEL_DIR", "").splitlines() or ["."]
         options.kernel_dirs = [Path(folder) for folder in folders]
     return command, options
+
+
+def plain(command: Command, arguments: Sequence[str]) -> dict[str, Any] | None:
+    """What argparse makes of ``arguments`` that are plain, without its help; ``None`` for others.
+
+    Plain are folders that stand together, and options by their whole names, with values that begin with no
+    dash. Importing argparse and making its parsers takes as long as a plan.
+    """
+    found: dict[str, Any] = {"kernel_dirs": []} if command.takes_kernel else {}
+    taking: dict[str, Option] = {}
+    flags: dict[str, tuple[Option, bool]] = {}
+    for option in command.options:
+        if option.kind == "boolean":
+            flags |= {f"--{option.name}": (option, True), f"--no-{option.name}": (option, False)}
+        elif not option.secret:
+            taking[f"--{option.name}"] = option
+        if not option.secret:
+            found[option.attribute] = None
+    rest = list(reversed(arguments))
+    is_after_option = True
+    while rest:
+        argument = rest.pop()
+        name, equals, value = argument.partition("=")
+        if not argument.startswith("-"):
+            # Folders that options part are for argparse to refuse, and so are those of other commands.
+            if "kernel_dirs" not in found or (found["kernel_dirs"] and is_after_option):
+                return None
+            found["kernel_dirs"].append(Path(argument))
+        elif name in flags and not equals:
+            option, is_set = flags[name]
+            found[option.attribute] = is_set
+        elif name in taking:
+            if not equals:
+                if not rest or rest[-1].startswith("-"):
+                    return None
+                value = rest.pop()
+            attribute = taking[name].attribute
+            found[attribute] = [*(found[attribute] or ()), value] if taking[name].repeatable else value
+        else:
+            return None
+        is_after_option = argument.startswith("-")
+    return found
 
 
 def _value(option: Option, given: Any, environment: Mapping[str, str]) -> Any:
@@ -265,9 +272,14 @@ def _report(error: KernelActionsError | Interrupted) -> None:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    if list(arguments) == ["--version"]:
+        print(__version__)
+        return EXIT_DONE
     parsed = parse(arguments, os.environ)
     if parsed is None:
-        build_parser().print_help()
+        from kernel_actions import usage
+
+        usage.parser().print_help()
         return EXIT_DONE
     command, options = parsed
     # Python 3.10 has no parser of TOML, which every command on a kernel needs.
@@ -276,5 +288,9 @@ def _run(arguments: Sequence[str]) -> int:
 
         environment.restart_in(command, arguments)
     module = import_module(f"kernel_actions.{command.module}")
+    if not gc.isenabled():
+        # What was imported stays; only now there may be garbage to collect (see __main__).
+        gc.freeze()
+        gc.enable()
     result: int = module.run(options)
     return result

@@ -11,8 +11,6 @@ The exit codes are the contract of all commands and actions:
 ====  =============================================================================
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +51,7 @@ class KernelActionsError(Exception):
         *,
         where: Place | None = None,
         repair: str = "",
-        others: tuple[KernelActionsError, ...] = (),
+        others: "tuple[KernelActionsError, ...]" = (),
     ) -> None:
         super().__init__(what)
         self.what = what
@@ -62,7 +60,7 @@ class KernelActionsError(Exception):
         self.others = others
 
     @property
-    def all(self) -> tuple[KernelActionsError, ...]:
+    def all(self) -> "tuple[KernelActionsError, ...]":
         """This error and its ``others``: each is a line of its own."""
         return (self, *self.others)
 

@@ -3,8 +3,6 @@
 The format is that of Nix: https://nix.dev/manual/nix/latest/command-ref/new-cli/nix3-flake#lock-files
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -10,8 +10,6 @@ character, a name of files that is too long, a repository that is none. What onl
 builder refuses, and what it ignores, is a warning.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ The argument parser, the inputs and outputs of ``actions/*/action.yml`` and the 
 environment variable ``KA_<NAME>`` (this is how an action passes its inputs), else its default.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 Kind = Literal["text", "boolean", "integer", "choice"]

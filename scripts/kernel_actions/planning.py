@@ -1,7 +1,5 @@
 """From a kernel's folder to its variants: reads build.toml, flake.lock and flake.nix, and plans."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

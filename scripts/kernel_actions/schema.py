@@ -6,8 +6,6 @@ are about several keys are ``Table.one_of`` and ``Key.only_for``, so both know t
 cannot say: it takes a number such as ``1.0`` for a whole one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -66,7 +64,7 @@ class Table(NamedTuple):
     ``switch`` is the key whose value decides which others the table may have (``Key.only_for``).
     """
 
-    keys: tuple[Key, ...]
+    keys: "tuple[Key, ...]"
     one_of: tuple[str, ...] = ()
     one_of_from: int = 0
     one_of_hint: str = ""

@@ -5,8 +5,6 @@ own says counts. Every key has a default. It exists because build.toml refuses k
 does not know.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,7 +52,7 @@ class Limits(NamedTuple):
     cores: int | None = None
     jobs: int | None = None
 
-    def over(self, general: Limits) -> Limits:
+    def over(self, general: "Limits") -> "Limits":
         """These, and those of ``general`` that are not set here."""
         return Limits(
             timeout=self.timeout or general.timeout,

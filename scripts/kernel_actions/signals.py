@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+# The interpreter's own part of `signal`, which takes long to import, as it makes enumerations.
+import _signal  # type: ignore[import-not-found]
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kernel_actions.errors import Interrupted
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
 
 @contextmanager
@@ -19,17 +19,16 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, _frame: object) -> None:
         # A second signal must not break the clean-up that the first one began.
         for other in _ENDING:
-            signal.signal(other, signal.SIG_IGN)
+            _signal.signal(other, _signal.SIG_IGN)
         raise Interrupted(number)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in _ENDING}
-    for number in before:
-        signal.signal(number, interrupt)
+    try:
+        before = {number: _signal.signal(number, interrupt) for number in _ENDING}
+    except ValueError:
+        # In another thread than the main one, where signals do not arrive.
+        before = {}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            _signal.signal(number, handler)

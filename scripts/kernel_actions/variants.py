@@ -4,8 +4,6 @@ The rules are those of the builder's own Nix code (``filterApplicableBuildSets``
 names) at the revision in question.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
-from kernel_actions import cli, environment, process
+from kernel_actions import cli, environment, process, usage
 from kernel_actions.errors import Interrupted, KernelFailed, Place, WrongInput
-from kernel_actions.options import COMMANDS
+from kernel_actions.options import COMMANDS, Command
 
 
 def test_command_line_wins_over_environment_over_default() -> None:
@@ -130,3 +131,20 @@ def test_the_pipeline_takes_no_hub_from_a_variable() -> None:
     parsed = cli.parse(["pipeline"], {"KA_HUB": "https://huggingface.co"})
     assert parsed is not None
     assert parsed[1].hub == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_plain_arguments_are_read_as_argparse_reads_them(command: Command) -> None:
+    words = ["a", "b/c", "", "x=y", "1"]
+    for option in command.options:
+        words += [f"--{option.name}", f"--no-{option.name}", f"--{option.name}=pr", f"--{option.name}="]
+    words += ["--", "-x", "--unknown", "-1", "--form", "-"]
+    choose = random.Random(command.name)
+    plain = 0
+    for _ in range(1000):
+        arguments = choose.choices(words, k=choose.randrange(6))
+        found = cli.plain(command, arguments)
+        if found is not None:
+            plain += 1
+            assert found == vars(usage.command_parser(command).parse_args(arguments)), arguments
+    assert plain > 20

@@ -1,7 +1,5 @@
 """``matrix``: the jobs that build and test kernels, planned without Nix."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 from collections.abc import Mapping
@@ -136,12 +134,12 @@ def select(plan: KernelPlan, directory: str, own: Settings, selection: Selection
     return PlannedKernel(directory, plan, variants.build_once(selected), tuple(left_out), own)
 
 
-def source(options: Options) -> Source:
+def source(options: "Options") -> Source:
     """Where the options say that the builder is."""
     return Source(options.builder_rev, Path(options.builder_dir) if options.builder_dir else None)
 
 
-def selection(options: Options, own: Settings) -> Selection:
+def selection(options: "Options", own: Settings) -> Selection:
     """What the options keep, else what kernel-actions.toml says. Raises ``WrongInput`` for unknown names."""
     given = {
         name: Selector(tuple(values), Place(Path(f"--{name}")))
@@ -154,7 +152,7 @@ def selection(options: Options, own: Settings) -> Selection:
     return Selection(options.scope, selectors)
 
 
-def run(options: Options) -> int:
+def run(options: "Options") -> int:
     """The command ``matrix``."""
     from kernel_actions.matrix import output
 
@@ -176,7 +174,7 @@ def run(options: Options) -> int:
     return EXIT_DONE
 
 
-def _folders(options: Options) -> tuple[list[Path], tuple[tuple[str, str], ...]]:
+def _folders(options: "Options") -> tuple[list[Path], tuple[tuple[str, str], ...]]:
     """The folders of the kernels to plan, and those that are unchanged."""
     if not options.discover and not options.changed_since:
         return options.kernel_dirs, ()
@@ -192,7 +190,7 @@ def _folders(options: Options) -> tuple[list[Path], tuple[tuple[str, str], ...]]
     return concerned, tuple((one.directory.as_posix(), one.reason) for one in unchanged)
 
 
-def _plan_all(folders: list[Path], options: Options) -> list[PlannedKernel]:
+def _plan_all(folders: list[Path], options: "Options") -> list[PlannedKernel]:
     """The plan of each kernel. Raises what is wrong in any of them, all at once."""
     builder = source(options)
     kernels: list[PlannedKernel] = []
@@ -211,7 +209,7 @@ def _plan_all(folders: list[Path], options: Options) -> list[PlannedKernel]:
     return kernels
 
 
-def _check_empty(matrix: Matrix, options: Options) -> None:
+def _check_empty(matrix: Matrix, options: "Options") -> None:
     if matrix.jobs or options.allow_empty:
         return
     if not matrix.kernels:

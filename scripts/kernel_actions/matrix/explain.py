@@ -1,7 +1,5 @@
 """``matrix explain VARIANT``: why a variant is planned or not, with the line that says so."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,7 +41,7 @@ class Explanation(NamedTuple):
         }
 
 
-def run(options: Options, name: str) -> int:
+def run(options: "Options", name: str) -> int:
     """Explain the variant ``name``, or that of an arch name, on each of its systems."""
     kernel_dir = options.kernel_dir
     own = settings.load(kernel_dir)

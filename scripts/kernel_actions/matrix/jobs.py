@@ -1,9 +1,5 @@
 """The jobs of a matrix: which variants each builds, on which runners, within which limits. Pure."""
 
-from __future__ import annotations
-
-import heapq
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -167,6 +163,8 @@ def _pack(jobs: Sequence[Job], most: int, seconds: Callable[[Job], float]) -> li
 
 def _count_bins(sizes: Sequence[float], capacity: float) -> int:
     """How many jobs of at most ``capacity`` hold ``sizes`` (sorted): each goes where it fits best."""
+    from bisect import bisect_left, insort  # Not at the top: few plans are packed.
+
     bins = 0
     rooms: list[float] = []
     for size in reversed(sizes):
@@ -182,11 +180,14 @@ def _count_bins(sizes: Sequence[float], capacity: float) -> int:
 
 def _balance(jobs: Sequence[Job], count: int, times: Mapping[int, float]) -> list[Job]:
     """``jobs`` as ``count`` ones of about the same length: the longest first, each to the shortest so far."""
+    import heapq
+
     order = {id(job): position for position, job in enumerate(jobs)}
     heap: list[tuple[float, int, list[Job]]] = [(0.0, number, []) for number in range(count)]
     for job in sorted(jobs, key=lambda job: -times[id(job)]):
         total, number, members = heap[0]
-        heapq.heapreplace(heap, (total + times[id(job)], number, [*members, job]))
+        members.append(job)
+        heapq.heapreplace(heap, (total + times[id(job)], number, members))
     bins = sorted(
         (members for _, _, members in heap if members), key=lambda one: min(order[id(job)] for job in one)
     )

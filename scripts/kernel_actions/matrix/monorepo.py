@@ -1,7 +1,5 @@
 """Repositories with several kernels: which folders are kernels, and which of them a change concerns."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
