@@ -1,4 +1,4 @@
-// Where the pixels lie: all that the device code knows of the shapes and strides of its tensors.
+// Where the pixels lie: all that the code of a device knows of the shapes and strides of its tensors.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,9 @@
 #include "luma.h"
 
 namespace grayscale {
+
+// Of the elements of both tensors.
+enum class Type { kUint8, kHalf, kBfloat16, kFloat, kDouble };
 
 constexpr int kMaxDims = 16;
 
@@ -15,17 +18,23 @@ constexpr int kMaxDims = 16;
 // contiguous image has a single dimension, a batch of them two. Strides count elements. A channel is no
 // dimension: green lies `channel_stride` elements after red, and blue as far after green.
 struct Geometry {
-  int dims = 1;
-  int64_t sizes[kMaxDims] = {1};
-  int64_t image_strides[kMaxDims] = {0};
-  int64_t gray_strides[kMaxDims] = {0};
-  int64_t channel_stride = 0;
+  struct Dim {
+    int64_t size = 1;
+    int64_t image_stride = 0;
+    int64_t gray_stride = 0;
+  };
 
-  // Number of runs along the innermost dimension.
+  int dims = 1;
+  int64_t channel_stride = 0;
+  Dim dim[kMaxDims];
+
+  // Pixels along the innermost dimension, and how many such runs there are.
+  GRAYSCALE_HOST_DEVICE int64_t width() const { return dim[0].size; }
+
   int64_t rows() const {
     int64_t rows = 1;
-    for (int dim = 1; dim < dims; ++dim) {
-      rows *= sizes[dim];
+    for (int i = 1; i < dims; ++i) {
+      rows *= dim[i].size;
     }
     return rows;
   }
@@ -41,13 +50,15 @@ struct Offsets {
 template <typename Index>
 GRAYSCALE_HOST_DEVICE inline Offsets row_offsets(const Geometry& geometry, Index row) {
   Offsets offsets;
-  for (int dim = 1; dim < geometry.dims; ++dim) {
-    const Index size = static_cast<Index>(geometry.sizes[dim]);
-    const Index rest = row / size;
-    const int64_t position = static_cast<int64_t>(row - rest * size);
-    offsets.image += position * geometry.image_strides[dim];
-    offsets.gray += position * geometry.gray_strides[dim];
-    row = rest;
+  for (int i = 1; i < geometry.dims; ++i) {
+    const Geometry::Dim& dim = geometry.dim[i];
+    Index position = row;
+    if (i + 1 < geometry.dims) {
+      row /= static_cast<Index>(dim.size);
+      position -= row * static_cast<Index>(dim.size);
+    }
+    offsets.image += static_cast<int64_t>(position) * dim.image_stride;
+    offsets.gray += static_cast<int64_t>(position) * dim.gray_stride;
   }
   return offsets;
 }

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <cstdint>
-
 #include "geometry.h"
 
 namespace grayscale {
 
-// Converts the image whose first red element `image` points to, on torch's threads.
-void convert_on_cpu(const uint8_t* image, uint8_t* gray, const Geometry& geometry);
-void convert_on_cpu(const float* image, float* gray, const Geometry& geometry);
+// On torch's threads. `image` points to the first red element.
+void convert_on_cpu(Type type, const void* image, void* gray, const Geometry& geometry);
+
+// The way back: writes the gradient of the image, given that of the gray. Not for kUint8.
+void spread_on_cpu(Type type, const void* gradient, void* image_gradient, const Geometry& geometry);
 
 }  // namespace grayscale

@@ -37,6 +37,13 @@ def sources(suffix: str) -> list[Path]:
     return [ROOT / name for section in sections for name in section["src"] if name.endswith(suffix)]
 
 
+def flags(key: str) -> list[str]:
+    """What a CUDA variant is compiled with, according to build.toml."""
+    build = tomllib.loads((ROOT / "build.toml").read_text())
+    parts = [part for part in build["kernel"].values() if part["backend"] == "cuda"]
+    return [flag for part in parts for flag in part.get(key, ())]
+
+
 def run(*command: str | Path) -> str:
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr or result.stdout
@@ -52,7 +59,7 @@ def test_kernel(nvcc: str, tmp_path: Path, source: Path) -> None:
     report = run(
         nvcc, "-c", source, "-o", tmp_path / "kernel.o", "-std=c++17", "-O3", "--threads", "2",
         "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-fPIC", "-Xptxas", "-v",
-        *(f"-gencode=arch=compute_{name},code=sm_{name}" for name in architectures),
+        *flags("cuda-flags"), *(f"-gencode=arch=compute_{name},code=sm_{name}" for name in architectures),
     )  # fmt: skip
 
     # Each kernel of each architecture: everything in registers, nothing in memory that was not asked for.
@@ -73,6 +80,7 @@ def test_binding(nvcc: str, tmp_path: Path, source: Path) -> None:
     run(
         nvcc, "-c", source, "-o", tmp_path / "binding.o",
         f"-std=c++{20 if (major, minor) >= (2, 12) else 17}", "-Xcompiler", "-Wall,-Wextra,-Werror,-fPIC",
+        *(f"-Xcompiler={flag}" for flag in flags("cxx-flags")),
         "-DCUDA_KERNEL", "-DUSE_CUDA=1", "-DTORCH_EXTENSION_NAME=_grayscale_cuda_test",
         "-I", tmp_path, "-I", ROOT / "csrc",
         *(f"-isystem={path}" for path in include_paths()),

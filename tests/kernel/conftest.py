@@ -5,11 +5,16 @@ finds the build at hand; without that variable they test what is published.
 """
 
 import json
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    import torch
 
 REPO_ID = "kernel-actions/grayscale"
 VERSION = 1
@@ -39,6 +44,23 @@ def backend(kernel: ModuleType) -> str:
     metadata = json.loads(Path(kernel.__file__).with_name("metadata.json").read_text())
     name: str = metadata["backend"]["type"]
     return name
+
+
+@pytest.fixture(scope="session")
+def expected() -> "Callable[[torch.Tensor], torch.Tensor]":
+    """The result to the last bit: torch rounds after each operation, as the kernel does."""
+    import torch
+
+    def convert(image: torch.Tensor) -> torch.Tensor:
+        if image.dtype == torch.uint8:
+            red, green, blue = image.to(torch.int32).unbind(-3)
+            gray = (299 * red + 587 * green + 114 * blue + 500) // 1000
+        else:
+            red, green, blue = (image.float() if image.element_size() == 2 else image).unbind(-3)
+            gray = 0.299 * red + 0.587 * green + 0.114 * blue
+        return gray.to(image.dtype).unsqueeze(-3)
+
+    return convert
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -9,6 +9,9 @@ import torch
 pytestmark = pytest.mark.kernels_ci
 
 Size = tuple[int, ...]
+Convert = Callable[[torch.Tensor], torch.Tensor]
+
+DTYPES = [torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 # How an image of shape [4, 3, 20, 36] can lie in memory, and the strides of its result.
 LAYOUTS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Size]] = {
@@ -51,77 +54,109 @@ def padded(image: torch.Tensor) -> torch.Tensor:
     return larger
 
 
-def reference(image: torch.Tensor) -> torch.Tensor:
-    """Small integers, so that float32 is exact to a few units in the last place."""
-    red, green, blue = image.to(torch.int32).unbind(-3)
-    thousandths = (299 * red + 587 * green + 114 * blue).unsqueeze(-3)
-    if image.dtype == torch.uint8:
-        return ((thousandths + 500) // 1000).to(torch.uint8)
-    return thousandths.to(torch.float32) / 1000
+@pytest.fixture
+def check(kernel: ModuleType, expected: Convert) -> Convert:
+    """Converts, and compares the result to the bit."""
+
+    def convert(image: torch.Tensor) -> torch.Tensor:
+        before = image.clone()
+        gray: torch.Tensor = kernel.rgb_to_grayscale(image)
+        assert torch.equal(gray, expected(image))
+        assert torch.equal(image, before)
+        return gray
+
+    return convert
 
 
-def check(kernel: ModuleType, image: torch.Tensor) -> torch.Tensor:
-    before = image.clone()
-    gray: torch.Tensor = kernel.rgb_to_grayscale(image)
-    torch.testing.assert_close(gray, reference(image), rtol=1e-6, atol=0)
-    assert torch.equal(image, before)
-    return gray
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_layout(kernel: ModuleType, device: str, dtype: torch.dtype, layout: str) -> None:
+def test_layout(check: Convert, device: str, dtype: torch.dtype, layout: str) -> None:
     make, strides = LAYOUTS[layout]
     image = make(torch.randint(256, (4, 3, 20, 36), device=device).to(dtype))
     assert image.shape == (4, 3, 20, 36)
-    assert check(kernel, image).stride() == strides
+    assert check(image).stride() == strides
 
 
 @pytest.mark.parametrize("dim", range(4))
-def test_expanded(kernel: ModuleType, device: str, dim: int) -> None:
+def test_expanded(check: Convert, device: str, dim: int) -> None:
     shape = [4, 3, 20, 36]
     expanded = torch.Size(shape)
     shape[dim] = 1
-    gray = check(kernel, torch.rand(shape, device=device).mul(255).round().expand(expanded))
+    gray = check(torch.rand(shape, device=device).mul(255).round().expand(expanded))
     # Each pixel of the result has its own memory.
     assert gray.untyped_storage().nbytes() == gray.numel() * gray.element_size()
 
 
-def test_interleaved_image_of_three_dims(kernel: ModuleType, device: str) -> None:
+def test_interleaved_image_of_three_dims(check: Convert, device: str) -> None:
     # As decoders give it: height, width, channel.
     image = torch.randint(256, (20, 36, 3), dtype=torch.uint8, device=device).permute(2, 0, 1)
-    assert check(kernel, image).is_contiguous()
+    assert check(image).is_contiguous()
 
 
-def test_video(kernel: ModuleType, device: str) -> None:
+def test_video(check: Convert, device: str) -> None:
     frames = torch.randint(256, (2, 5, 20, 36, 3), dtype=torch.uint8, device=device).permute(0, 1, 4, 2, 3)
-    assert check(kernel, frames).is_contiguous()
+    assert check(frames).is_contiguous()
     # Time before batch in memory, and a part of each frame.
-    check(kernel, frames.transpose(0, 1).contiguous().transpose(0, 1)[..., 3:-2, 1::3])
+    check(frames.transpose(0, 1).contiguous().transpose(0, 1)[..., 3:-2, 1::3])
 
 
-def test_dims_that_do_not_merge(kernel: ModuleType, device: str) -> None:
+def test_dims_that_do_not_merge(check: Convert, device: str) -> None:
     image = torch.randint(256, (*[3] * 8, 3, 3, 3), dtype=torch.uint8, device=device)
     for dim in (0, 1, 2, 3, 4, 5, 6, 7, 9, 10):
         image = image.narrow(dim, 0, 2)
-    check(kernel, image)
-    check(kernel, image.permute(7, 2, 5, 0, 3, 6, 1, 4, 8, 10, 9))
+    check(image)
+    check(image.permute(7, 2, 5, 0, 3, 6, 1, 4, 8, 10, 9))
 
 
-def test_most_dims(kernel: ModuleType, device: str) -> None:
+def test_most_dims(kernel: ModuleType, check: Convert, device: str) -> None:
     # Strides of 1 alone, overlapping: no two dimensions can be walked as one.
     memory = torch.randint(256, (32,), dtype=torch.uint8, device=device)
-    check(kernel, memory.as_strided((*[2] * 14, 3, 2, 2), [1] * 17))
-    with pytest.raises(ValueError, match="take 17 nested loops, and at most 16 are supported"):
+    check(memory.as_strided((*[2] * 14, 3, 2, 2), [1] * 17))
+    with pytest.raises(ValueError, match="take more than 16 nested loops"):
         kernel.rgb_to_grayscale(memory.as_strided((*[2] * 15, 3, 2, 2), [1] * 18))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("offset", range(1, 17))
-def test_storage_offset(kernel: ModuleType, device: str, offset: int) -> None:
+def test_storage_offset(check: Convert, device: str, dtype: torch.dtype, offset: int) -> None:
     # No address but an element's own alignment can be relied upon.
-    memory = torch.randint(256, (3 * 16 * 32 + 16,), dtype=torch.uint8, device=device)
-    check(kernel, memory[offset : offset + 3 * 16 * 32].reshape(3, 16, 32))
-    check(kernel, memory[offset : offset + 3 * 16 * 32].reshape(16, 32, 3).permute(2, 0, 1))
+    memory = torch.randint(256, (3 * 16 * 32 + 16,), device=device).to(dtype)
+    check(memory[offset : offset + 3 * 16 * 32].reshape(3, 16, 32))
+    check(memory[offset : offset + 3 * 16 * 32].reshape(16, 32, 3).permute(2, 0, 1))
+
+
+OUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "same": torch.empty_like,
+    "contiguous": lambda gray: torch.empty_like(gray, memory_format=torch.contiguous_format),
+    "transposed": lambda gray: torch.empty_like(gray.mT, memory_format=torch.contiguous_format).mT,
+    "shifted": lambda gray: gray.new_empty(gray.numel() + 1)[1:].reshape(gray.shape),
+    "crop": lambda gray: gray.new_empty(*gray.shape[:-1], gray.shape[-1] + 3)[..., 2:-1],
+    "every_second_column": lambda gray: gray.new_empty(*gray.shape, 2)[..., 0],
+    "batch_last": lambda gray: gray.new_empty(*gray.shape[1:], gray.shape[0]).movedim(-1, 0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("out_layout", OUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_out(
+    kernel: ModuleType, check: Convert, device: str, dtype: torch.dtype, layout: str, out_layout: str
+) -> None:
+    image = LAYOUTS[layout][0](torch.randint(256, (4, 3, 20, 36), device=device).to(dtype))
+    gray = check(image)
+    out = OUTS[out_layout](gray)
+    strides, version = out.stride(), out._version
+    assert kernel.rgb_to_grayscale(image, out=out) is out
+    assert torch.equal(out, gray)
+    assert out.stride() == strides and out._version == version + 1
+
+
+def test_out_beside_the_image(kernel: ModuleType, check: Convert, device: str) -> None:
+    # The same memory, but none in common: the fourth channel of an image.
+    image = torch.randint(256, (4, 20, 36), dtype=torch.uint8, device=device)
+    gray = check(image[:3])
+    kernel.rgb_to_grayscale(image[:3], out=image[3:])
+    assert torch.equal(image[3:], gray)
 
 
 def test_negative_view(kernel: ModuleType, device: str) -> None:

@@ -1,6 +1,7 @@
 """The operator behaves as one of torch's own: compiled, differentiated, on streams and on any device."""
 
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -36,9 +37,26 @@ def test_opcheck(kernel: ModuleType, device: str, name: str) -> None:
         torch.library.opcheck(operator(kernel), (image.clone().requires_grad_(),))
 
 
+@pytest.mark.parametrize("name", IMAGES)
+def test_opcheck_out(kernel: ModuleType, device: str, name: str) -> None:
+    image = IMAGES[name](device)
+    out = torch.empty_like(kernel.rgb_to_grayscale(image))
+    torch.library.opcheck(kernel._ops.ops.rgb_to_grayscale_out.default, (image,), {"out": out})
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [0, 2, 3, 1], [3, 1, 0, 2]])
+def test_opcheck_backward(kernel: ModuleType, device: str, order: list[int]) -> None:
+    backward = kernel._ops.ops.rgb_to_grayscale_backward.default
+    gradient = torch.rand(2, 1, 8, 10, device=device)
+    torch.library.opcheck(backward, (gradient, order))
+    torch.library.opcheck(backward, (gradient.requires_grad_(), order))
+
+
 def test_public_names(kernel: ModuleType) -> None:
-    assert kernel.__all__ == ["rgb_to_grayscale"]
+    assert kernel.__all__ == ["layers", "rgb_to_grayscale"]
     assert str(operator(kernel)._schema).endswith("::rgb_to_grayscale(Tensor image) -> Tensor")
+    schema = str(kernel._ops.ops.rgb_to_grayscale_out.default._schema)
+    assert schema.endswith("::rgb_to_grayscale_out(Tensor image, *, Tensor(a!) out) -> ()")
 
 
 @pytest.mark.parametrize("name", IMAGES)
@@ -82,21 +100,75 @@ def test_compiles_once_for_dynamic_shapes(kernel: ModuleType, device: str) -> No
     assert len(graphs) == 1
 
 
-def test_gradient_when_compiled(kernel: ModuleType, device: str) -> None:
+def test_compile_with_out(kernel: ModuleType, device: str) -> None:
+    def into(image: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        gray: torch.Tensor = kernel.rgb_to_grayscale(image, out=out)
+        return gray + 1
+
     torch.compiler.reset()
-    compiled = torch.compile(kernel.rgb_to_grayscale, fullgraph=True, backend="aot_eager")
-    image = torch.rand(2, 3, 8, 10, device=device, requires_grad=True)
-    compiled(image).sum().backward()
-    assert image.grad is not None
-    torch.testing.assert_close(image.grad[:, 1], torch.full((2, 8, 10), 0.587, device=device))
+    compiled = torch.compile(into, fullgraph=True, dynamic=True, backend="aot_eager")
+    for size in range(8, 14, 2):
+        image = torch.rand(2, 3, size, size + 1, device=device)
+        out = torch.zeros(2, 1, size, size + 1, device=device)
+        result = compiled(image, out)
+        assert torch.equal(out, kernel.rgb_to_grayscale(image))
+        assert torch.equal(result, out + 1)
 
 
-def test_gradient(kernel: ModuleType, device: str) -> None:
-    image = torch.rand(2, 3, 8, 10, device=device, requires_grad=True)
-    gradient = torch.rand(2, 1, 8, 10, device=device)
-    kernel.rgb_to_grayscale(image).backward(gradient)
-    weights = torch.tensor([0.299, 0.587, 0.114], device=device).reshape(3, 1, 1)
-    torch.testing.assert_close(image.grad, weights * gradient)
+@pytest.mark.parametrize("name", ["contiguous", "channels_last", "transposed"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradient_when_compiled(kernel: ModuleType, device: str, name: str, dynamic: bool) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(kernel.rgb_to_grayscale, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for cut in range(3):
+        image = IMAGES[name](device)[..., cut:].requires_grad_()
+        gradient = torch.rand_like(kernel.rgb_to_grayscale(image))
+        (result,) = torch.autograd.grad(compiled(image), image, gradient)
+        assert torch.equal(result, torch.autograd.grad(kernel.rgb_to_grayscale(image), image, gradient)[0])
+
+
+def test_meta_device(kernel: ModuleType) -> None:
+    image = torch.empty(2, 3, 8, 10, device="meta", requires_grad=True)
+    gray = kernel.rgb_to_grayscale(image)
+    assert gray.is_meta and gray.shape == (2, 1, 8, 10)
+    gray.sum().backward()
+    assert image.grad is not None and image.grad.is_meta
+    out = torch.empty(2, 1, 8, 10, device="meta")
+    assert kernel.rgb_to_grayscale(image.detach(), out=out) is out
+
+
+class Grayscale(torch.nn.Module):
+    """A model's own layer, whose forward the kernel's takes the place of."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image.mean(-3, keepdim=True)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("compile", [False, True])
+def test_layer(kernel: ModuleType, device: str, training: bool, compile: bool) -> None:
+    import kernels
+
+    assert kernel.__file__
+    mode = kernels.Mode.TRAINING if training else kernels.Mode.INFERENCE
+    mode = mode | kernels.Mode.TORCH_COMPILE if compile else mode
+    layer = kernels.use_kernel_forward_from_hub("Grayscale")(type("Grayscale", (Grayscale,), {}))
+    repository = kernels.LocalLayerRepository(
+        Path(kernel.__file__).parent.parent, layer_name="RgbToGrayscale"
+    )
+    model = torch.nn.Sequential(layer()).to(device).train(training)
+    with kernels.use_kernel_mapping({"Grayscale": {device: repository}}):
+        model = kernels.kernelize(
+            model, mode=mode, device=device, use_fallback=kernels.KernelizeFallback.NONE
+        )
+    image = torch.rand(2, 3, 8, 10, device=device, requires_grad=training)
+    torch.compiler.reset()
+    forward = torch.compile(model, fullgraph=True, backend="aot_eager") if compile else model
+    gray = forward(image)
+    assert torch.equal(gray, kernel.rgb_to_grayscale(image))
+    if training:
+        gray.sum().backward()
+        assert image.grad is not None
 
 
 def test_current_stream(kernel: ModuleType, device: str) -> None:
