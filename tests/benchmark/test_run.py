@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from huggingface_hub import HfApi
 
 from tests.benchmark.conftest import BENCHMARK, HEAD, LOOPS, Kernel, write_variant
 from tests.hub.helpers import Server
-from tests.integration.conftest import environment
+from tests.integration.conftest import ROOT, environment
 
 FAST = ("--rounds", "8", "--max-rounds", "8")
 WRONG = BENCHMARK.replace("return self.x + 1", "return self.x + 2")
@@ -181,6 +183,50 @@ def test_when_time_runs_out_what_was_measured_is_kept(kernel: Kernel, tmp_path: 
     assert kernel.read()["complete"] is False
     numbers = mark.read_text().split()
     assert len(numbers) == 2 and not [number for number in numbers if _is_running(number)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_benchmarks_too(kernel: Kernel, tmp_path: Path, number: int) -> None:
+    mark = tmp_path / "pid"
+    kernel.write(
+        METHOD + f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); "
+        "time.sleep(600)\n"
+    )
+    process = subprocess.Popen(
+        [ROOT / "scripts" / "kernel-actions", "benchmark", kernel.root],
+        env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not mark.exists() or not mark.read_text():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert errors.splitlines()[-1] == f"kernel-actions: interrupted by {signal.Signals(number).name}"
+    assert not _is_running(mark.read_text())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"complete": True, "workloads": [{"name": 1}], "skipped": [], "failures": []},
+        {"complete": True, "workloads": 1, "skipped": [], "failures": []},
+        {"complete": True},
+        {"error": ["a"], "file": 3},
+        [],
+        "x" * 100,
+    ],
+)
+def test_an_answer_that_the_benchmarks_forged_is_no_traceback(kernel: Kernel, answer: object) -> None:
+    kernel.write(
+        METHOD + "import json, os, sys; "
+        "name = json.load(open(sys.argv[1]))['answer']; "
+        f"open(name, 'w').write({json.dumps(answer)!r}); os._exit(0)\n"
+    )
+    finished = kernel.run(*FAST)
+    assert finished.returncode == 1, finished.stderr
+    assert finished.stderr.splitlines()[-1].startswith("kernel-actions: torch-cpu: ")
 
 
 def _is_running(number: str) -> bool:
