@@ -1,7 +1,6 @@
 """What a revision of the builder can build, and by which rules: from the bundled data, or from its files."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +11,6 @@ from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 
 DATA = Path(__file__).resolve().parent / "data" / "builder"
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 # Keys of a build set that name its backend, in the order in which the builder looks at them.
 _BACKEND_KEYS = (
     ("cpu", "cpu"),
@@ -65,8 +63,8 @@ class BuildSet(NamedTuple):
 
 
 class BuilderRevision(NamedTuple):
-    """A commit of the builder: ``source`` is the path of its ``versions.nix``, and ``values`` are
-    the entries of its list as they stand there.
+    """A commit of the builder: ``source`` is the path of its ``versions.nix``, ``values`` are the entries
+    of its list as they stand there, and ``build_sets`` what they describe, before a kernel changes them.
 
     ``remarks`` are what a user should know about how the revision was found.
     """
@@ -75,13 +73,9 @@ class BuilderRevision(NamedTuple):
     commit: str
     source: str
     values: tuple[Mapping[str, Any], ...]
+    build_sets: tuple[BuildSet, ...]
     rules: Rules
     remarks: tuple[str, ...] = ()
-
-    @property
-    def build_sets(self) -> tuple[BuildSet, ...]:
-        """The builder's own list, before a kernel changes it."""
-        return build_sets(self.values)
 
     def as_json(self) -> dict[str, str]:
         """The revision's identity, for programs."""
@@ -122,7 +116,7 @@ def revision(commit: str, *, where: Place | None = None) -> BuilderRevision:
 
 def check_commit(commit: str, where: Place | None = None) -> str:
     """``commit``. Raises ``WrongInput`` when it is not a full commit."""
-    if not _COMMIT.fullmatch(commit):
+    if not flake_lock.is_commit(commit):
         raise WrongInput(
             f"builder revision {commit[:80]!r} is not a commit",
             where=where,
@@ -131,17 +125,20 @@ def check_commit(commit: str, where: Place | None = None) -> str:
     return commit
 
 
+@lru_cache(maxsize=64)
 def bundled(commit: str) -> BuilderRevision | None:
     """The builder at ``commit``, if the bundled data has it."""
     found = _find(commit)
     if found is None:
         return None
     table, number, source, repository = found.split(" ")
+    values = tuple(json.loads((DATA / "tables" / f"{table}.json").read_bytes()))
     return BuilderRevision(
         repository=repository,
         commit=commit,
         source=source,
-        values=_table(table),
+        values=values,
+        build_sets=build_sets(values),
         rules=_rules()[int(number)],
     )
 
@@ -158,11 +155,6 @@ def _find(commit: str) -> str | None:
 @lru_cache(maxsize=1)
 def _revisions() -> str:
     return (DATA / "revisions.txt").read_text(encoding="ascii")
-
-
-@lru_cache(maxsize=64)
-def _table(name: str) -> tuple[Mapping[str, Any], ...]:
-    return tuple(json.loads((DATA / "tables" / f"{name}.json").read_bytes()))
 
 
 @lru_cache(maxsize=1)

@@ -119,6 +119,7 @@ def _from_files(locked: LockedBuilder, files: Files) -> BuilderRevision:
         commit=locked.commit or "",
         source=path,
         values=tuple(values),
+        build_sets=builder.build_sets(values),
         rules=builder.rules(builder_rules.traits(path, files.get)),
         remarks=tuple(remarks),
     )

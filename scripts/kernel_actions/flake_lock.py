@@ -24,9 +24,9 @@ _WITHOUT_NIX = (
 )
 # As many steps as a chain of `follows` may take. Nix writes them resolved: a real one has one or two.
 _LONGEST_CHAIN = 64
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_GITHUB_URL = re.compile(r"github\.com[/:]([\w.-]+/[\w.-]+?)(\.git)?/?(\?.*)?$", re.ASCII)
-_OWNER_AND_NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
+# Compiled when they are first used: a lock of the builder's own repository needs neither.
+_GITHUB_URL = r"(?a)github\.com[/:]([\w.-]+/[\w.-]+?)(\.git)?/?(\?.*)?$"
+_OWNER_AND_NAME = r"(?a)[\w.-]{1,100}/[\w.-]{1,100}"
 
 
 class LockedBuilder(NamedTuple):
@@ -68,7 +68,7 @@ def read(path: Path) -> LockedBuilder:
             repair="keep one of them, or choose with --builder-rev",
         )
     chosen = candidates[0]
-    if chosen.commit is not None and not _COMMIT.fullmatch(chosen.commit):
+    if chosen.commit is not None and not is_commit(chosen.commit):
         raise WrongInput(
             f"the builder's revision {chosen.commit[:80]!r} is not a commit", where=where, repair=_COMMAND
         )
@@ -86,6 +86,11 @@ def inputs(path: Path) -> dict[str, Mapping[str, Any]]:
         if isinstance(locked, dict):
             found[name] = locked
     return found
+
+
+def is_commit(text: str) -> bool:
+    """Whether ``text`` is a whole commit: 40 hexadecimal digits, the letters small."""
+    return len(text) == 40 and not text.strip("0123456789abcdef")
 
 
 def _described(name: str, locked: Mapping[str, Any], where: Place) -> LockedBuilder:
@@ -112,9 +117,9 @@ def _github_repository(locked: Mapping[str, Any]) -> str | None:
     """``owner/name`` on GitHub of a locked input, whichever way it is written."""
     if locked.get("type") == "github" and not locked.get("host"):
         name = f"{locked.get('owner')}/{locked.get('repo')}".lower()
-        return name if _OWNER_AND_NAME.fullmatch(name) else None
+        return name if name in REPOSITORIES or re.fullmatch(_OWNER_AND_NAME, name) else None
     url = locked.get("url")
-    found = _GITHUB_URL.search(url[:1000]) if isinstance(url, str) else None
+    found = re.search(_GITHUB_URL, url[:1000]) if isinstance(url, str) else None
     return found.group(1).lower() if found else None
 
 

@@ -10,56 +10,48 @@ number after text.
 from __future__ import annotations
 
 import re
-from functools import cmp_to_key
+from collections.abc import Iterable
 from itertools import zip_longest
+from typing import Any
 
-_COMPONENTS = re.compile(r"[0-9]+|[^0-9.\-]+")
+# What a component comes before and after, whatever it says.
+_PRE, _END, _TEXT, _NUMBER = range(4)
 
 
 def compare(left: str, right: str) -> int:
     """-1, 0 or 1, as ``left`` is older than, equal to or newer than ``right``."""
-    for a, b in zip_longest(_COMPONENTS.findall(left), _COMPONENTS.findall(right), fillvalue=""):
-        if a != b:
-            if _is_before(a, b):
-                return -1
-            if _is_before(b, a):
-                return 1
+    for one, other in zip_longest(_components(left), _components(right), fillvalue=""):
+        if one != other:
+            a, b = _order(one), _order(other)
+            if a != b:
+                return -1 if a < b else 1
     return 0
 
 
-key = cmp_to_key(compare)
-"""Sort key: the oldest version first."""
+def key(version: str) -> tuple[tuple[Any, ...], ...]:
+    """Sort key: the oldest version first."""
+    return (*map(_order, _components(version)), (_END,))
 
 
-def _compare_reversed(left: str, right: str) -> int:
-    return compare(right, left)
+def keys(versions: Iterable[str]) -> dict[str, tuple[tuple[Any, ...], ...]]:
+    """The sort key of each of ``versions``, of which many may be the same."""
+    return {version: key(version) for version in set(versions)}
 
 
-newest_first = cmp_to_key(_compare_reversed)
-"""Sort key: the newest version first."""
+def _components(version: str) -> list[str]:
+    return re.findall(r"[0-9]+|[^0-9.\-]+", version)
 
 
-def _is_before(a: str, b: str) -> bool:
-    if _is_number(a) and _is_number(b):
-        # Without `int`, which takes no number of thousands of digits.
-        a, b = a.lstrip("0"), b.lstrip("0")
-        return (len(a), a) < (len(b), b)
-    if a == "" and _is_number(b):
-        return True
-    if a == "pre" and b != "pre":
-        return True
-    if b == "pre":
-        return False
-    if _is_number(b):
-        return True
-    if _is_number(a):
-        return False
-    return a < b
-
-
-def _is_number(component: str) -> bool:
+def _order(text: str) -> tuple[Any, ...]:
+    """What tells the order of a component; of the end, too, which is empty."""
     # Other digits than these ("²") are text to Nix.
-    return component.isascii() and component.isdigit()
+    if text.isascii() and text.isdigit():
+        # Without `int`, which takes no number of thousands of digits.
+        digits = text.lstrip("0")
+        return (_NUMBER, len(digits), digits)
+    if text == "pre":
+        return (_PRE,)
+    return (_TEXT, text) if text else (_END,)
 
 
 def major_minor(version: str) -> str:

@@ -158,21 +158,24 @@ def raise_faults(file: TomlFile, faults: Iterable[Fault]) -> None:
     The first is the error, and its ``others`` are the further ones; of very many, the last one counts
     those that are left out.
     """
+    found = iter(faults)
+    one = next(found, None)
+    if one is None:
+        return
     import heapq  # Not at the top: most files have nothing wrong.
 
-    count = 0
+    count = 1
 
     def counted() -> Iterator[Fault]:
         nonlocal count
-        for fault in faults:
+        yield one
+        for fault in found:
             count += 1
             yield fault
 
     first = heapq.nsmallest(
         MOST_ERRORS, counted(), key=lambda one: file.offset(one.path, of_value=one.is_of_value)
     )
-    if not first:
-        return
     errors = list({str(error): error for error in (fault.error(file) for fault in first)}.values())
     if count > MOST_ERRORS:
         errors.append(
@@ -363,7 +366,7 @@ def _check_text(file: TomlFile, path: KeyPath, form: Text, value: Any) -> Iterat
             if isinstance(value, float) and str(value) != written:
                 repair += f": without quotes it is the number {value}"
         yield _wrong(file, path, value, form.what, repair)
-    elif found := re.search(f"[{_CONTROL}]", value):
+    elif not value.isprintable() and (found := re.search(f"[{_CONTROL}]", value)):
         what = f"{dotted(path)} has the control character {found.group()!r}"
         yield Fault(path, what, repair="remove it", is_of_value=True)
     elif form.choices:

@@ -25,8 +25,8 @@ _DEEPEST = 50
 # In bits, as TOML says.
 _LONGEST_NUMBER = 64
 # What may be a key with dots, quoted or not, and a part of one.
-_KEY = re.compile(r"[A-Za-z0-9_\-. \t\"']{100,}")
-_PART = re.compile(r"[A-Za-z0-9_\-\"'][ \t]*\.")
+_KEY = r"[A-Za-z0-9_\-. \t\"']{100,}"
+_PART = r"[A-Za-z0-9_\-\"'][ \t]*\."
 _TOO_LONG = "has a number that is too long"
 _TOO_DEEP = "is nested too deeply"
 _AT = r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$"
@@ -161,7 +161,6 @@ class _Scanner:
         self._blank = re.compile(_BLANK)
         self._key_part = re.compile(_KEY_PART)
         self._scalar = re.compile(_SCALAR)
-        self._string_ends = {quotes: re.compile(end) for quotes, end in _STRING_ENDS.items()}
 
     def scan(self) -> _Spot:
         """The spot of the whole text."""
@@ -254,8 +253,9 @@ class _Scanner:
         elif first and first in "\"'":
             quotes = first * 3 if self._text.startswith(first * 3, self._at) else first
             self._at += len(quotes)
+            end = re.compile(_STRING_ENDS[quotes])
             while True:
-                found = self._string_ends[quotes].search(self._text, self._at)
+                found = end.search(self._text, self._at)
                 if found is None:
                     raise _Lost
                 self._at = found.end()
@@ -373,8 +373,10 @@ def _at(path: Path, before: str) -> Place:
 
 def _long_key(text: str) -> int:
     """Where a key of very many parts is, which the parser takes the square of their number for; else 0."""
-    for found in _KEY.finditer(text):
-        if sum(1 for _ in _PART.finditer(found.group())) > _DEEPEST:
+    if text.count(".") <= _DEEPEST:
+        return 0
+    for found in re.finditer(_KEY, text):
+        if sum(1 for _ in re.finditer(_PART, found.group())) > _DEEPEST:
             return found.start()
     return 0
 

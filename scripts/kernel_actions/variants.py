@@ -4,7 +4,7 @@ The rules are those of the builder's own Nix code (``filterApplicableBuildSets``
 names) at the revision in question.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from kernel_actions import nix_version
@@ -78,22 +78,34 @@ class VariantPlan(NamedTuple):
     left_out: tuple[LeftOut, ...]
 
 
+class _Reason(NamedTuple):
+    """Why a build set does not apply, and where that is said: a key of build.toml, or another place."""
+
+    text: str
+    said: str | Place
+    is_of_backend: bool = False
+
+
 def plan(manifest: Manifest, builder: BuilderRevision, override: Override | None = None) -> VariantPlan:
     """The variants of the kernel at that revision of the builder.
 
     Raises ``WrongInput`` when the revision refuses this edition of build.toml.
     """
-    judgements = judge(manifest, builder, override)
-    variants: list[Variant] = []
-    for system in SYSTEMS:
-        kept = [one for one in judgements if one.system == system and one.reason is None]
-        variants += _name_variants(kept, system)
-    left_out = [
-        LeftOut(one.arch_name, one.system, one.reason, one.where)
-        for one in judgements
-        if one.reason is not None and one.is_backend_wanted
+    kept: dict[str, list[BuildSet]] = {system: [] for system in SYSTEMS}
+    left_out: list[LeftOut] = []
+    places: dict[str | Place, Place] = {}
+    for build_set, system, reason in _judged(manifest, builder, override):
+        if reason is None:
+            kept[system].append(build_set)
+        elif not reason.is_of_backend:
+            if reason.said not in places:
+                places[reason.said] = _place(manifest, reason)
+            name = _arch_name(build_set, system, manifest)
+            left_out.append(LeftOut(name, system, reason.text, places[reason.said]))
+    variants = [
+        one for system in SYSTEMS for one in _name_variants(manifest, builder.rules, kept[system], system)
     ]
-    return VariantPlan(tuple(sorted(variants, key=_order)), tuple(left_out))
+    return VariantPlan(_in_order(variants), tuple(left_out))
 
 
 def judge(manifest: Manifest, builder: BuilderRevision, override: Override | None) -> list[Judgement]:
@@ -101,50 +113,48 @@ def judge(manifest: Manifest, builder: BuilderRevision, override: Override | Non
 
     Raises ``WrongInput`` when the revision refuses this edition of build.toml.
     """
+    return [
+        Judgement(
+            build_set=build_set,
+            system=system,
+            name=_name(manifest, builder.rules, build_set, system),
+            arch_name=_arch_name(build_set, system, manifest),
+            reason=reason.text if reason else None,
+            where=_place(manifest, reason) if reason else None,
+            is_backend_wanted=not (reason and reason.is_of_backend),
+        )
+        for build_set, system, reason in _judged(manifest, builder, override)
+    ]
+
+
+def _judged(
+    manifest: Manifest, builder: BuilderRevision, override: Override | None
+) -> Iterator[tuple[BuildSet, str, _Reason | None]]:
+    """Every build set on every system, with the reason why it does not apply if there is one."""
     _check_edition(manifest, builder.rules)
-    judgements: list[Judgement] = []
-    build_sets = builder.build_sets if override is None else override.build_sets
+    own = builder.build_sets
+    build_sets = own if override is None else override.build_sets
     # They do not depend on the system.
     reasons = [_reason_against(manifest, one, builder.rules) for one in build_sets]
     for system in SYSTEMS:
         if override is not None:
-            judgements += _judge_removed(manifest, builder, override, system)
+            kept = {one.identity for one in build_sets if system in one.systems}
+            for build_set in own:
+                if system in build_set.systems and build_set.identity not in kept:
+                    # What is left out for another reason anyway would be so without flake.nix.
+                    found = _reason_against(manifest, build_set, builder.rules)
+                    removed = _Reason("torchVersions of flake.nix leaves it out", override.where)
+                    yield build_set, system, found or removed
         sets = [pair for pair in zip(build_sets, reasons, strict=True) if system in pair[0].systems]
         newest = _newest_for_stable_abi(manifest, builder.rules, [one for one, reason in sets if not reason])
         for build_set, reason in sets:
             if reason is None and id(build_set) not in newest:
-                key = "torch.stable-abi"
-                reason = (f"{key}: a newer Torch covers it", manifest.place(key))
-            judgements.append(_judgement(manifest, builder.rules, build_set, system, reason))
-    return judgements
+                reason = _Reason("torch.stable-abi: a newer Torch covers it", "torch.stable-abi")
+            yield build_set, system, reason
 
 
-def _judge_removed(
-    manifest: Manifest, builder: BuilderRevision, override: Override, system: str
-) -> Iterator[Judgement]:
-    """The builder's own build sets that flake.nix leaves out on ``system``."""
-    kept = {one.identity for one in override.build_sets if system in one.systems}
-    for build_set in builder.build_sets:
-        if system in build_set.systems and build_set.identity not in kept:
-            # What is left out for another reason anyway would be so without flake.nix.
-            found = _reason_against(manifest, build_set, builder.rules)
-            found = found or ("torchVersions of flake.nix leaves it out", override.where)
-            yield _judgement(manifest, builder.rules, build_set, system, found)
-
-
-def _judgement(
-    manifest: Manifest, rules: Rules, build_set: BuildSet, system: str, found: tuple[str, Place] | None
-) -> Judgement:
-    reason, where = found or (None, None)
-    return Judgement(
-        build_set=build_set,
-        system=system,
-        name=_name(manifest, rules, build_set, system),
-        arch_name=_arch_name(build_set, system, manifest),
-        reason=reason,
-        where=where,
-        is_backend_wanted=_is_backend_wanted(manifest, build_set, rules),
-    )
+def _place(manifest: Manifest, reason: _Reason) -> Place:
+    return manifest.place(reason.said) if isinstance(reason.said, str) else reason.said
 
 
 def _check_edition(manifest: Manifest, rules: Rules) -> None:
@@ -176,34 +186,32 @@ def _is_backend_wanted(manifest: Manifest, build_set: BuildSet, rules: Rules) ->
     return manifest.universal or manifest.compiled_for(build_set.backend)
 
 
-def _reason_against(manifest: Manifest, build_set: BuildSet, rules: Rules) -> tuple[str, Place] | None:
-    """Why the build set does not apply to the kernel, and where that is said; ``None`` when it does."""
+def _reason_against(manifest: Manifest, build_set: BuildSet, rules: Rules) -> _Reason | None:
+    """Why the build set does not apply to the kernel; ``None`` when it does."""
     if not _is_backend_wanted(manifest, build_set, rules):
         if rules.requires_backends:
-            return f"{build_set.backend} is not in general.backends", manifest.place("general.backends")
-        return f"no [kernel.*] section is for {build_set.backend}", manifest.place("kernel")
+            return _Reason(f"{build_set.backend} is not in general.backends", "general.backends", True)
+        return _Reason(f"no [kernel.*] section is for {build_set.backend}", "kernel", True)
     if build_set.backend == "cuda":
         key = "general.cuda-" if rules.old_cuda_bounds else "general.cuda."
         bounds = (manifest.cuda_minver, manifest.cuda_maxver)
-        if found := _outside(manifest, build_set.compute_version, bounds, "CUDA", key):
+        if found := _outside(build_set.compute_version, bounds, "CUDA", key):
             return found
     if rules.torch_bounds:
         bounds = (manifest.binding.minver, manifest.binding.maxver)
-        if found := _outside(manifest, build_set.torch, bounds, "Torch", "torch."):
+        if found := _outside(build_set.torch, bounds, "Torch", "torch."):
             return found
     if rules.tvm_ffi and manifest.binding.framework == "tvm-ffi" and build_set.tvm_ffi is None:
-        return "the builder has no tvm-ffi for it", manifest.place("tvm-ffi")
+        return _Reason("the builder has no tvm-ffi for it", "tvm-ffi")
     return None
 
 
-def _outside(
-    manifest: Manifest, version: str, bounds: tuple[str | None, str | None], what: str, key: str
-) -> tuple[str, Place] | None:
+def _outside(version: str, bounds: tuple[str | None, str | None], what: str, key: str) -> _Reason | None:
     minver, maxver = bounds
     if minver is not None and nix_version.compare(version, minver) < 0:
-        return f'{what} {version} is below {key}minver = "{minver}"', manifest.place(f"{key}minver")
+        return _Reason(f'{what} {version} is below {key}minver = "{minver}"', f"{key}minver")
     if maxver is not None and nix_version.compare(version, maxver) > 0:
-        return f'{what} {version} is above {key}maxver = "{maxver}"', manifest.place(f"{key}maxver")
+        return _Reason(f'{what} {version} is above {key}maxver = "{maxver}"', f"{key}maxver")
     return None
 
 
@@ -227,43 +235,43 @@ def _newest_for_stable_abi(manifest: Manifest, rules: Rules, build_sets: list[Bu
     return {id(one) for one in newest.values()}
 
 
-def _name_variants(judgements: list[Judgement], system: str) -> Iterator[Variant]:
+def _name_variants(
+    manifest: Manifest, rules: Rules, build_sets: list[BuildSet], system: str
+) -> Iterator[Variant]:
     """The variants of build sets on ``system``; several sets can share one name."""
-    chosen = _chosen_for_ci([one.build_set for one in judgements])
-    by_name: dict[str, list[Judgement]] = {}
-    for judgement in judgements:
-        by_name.setdefault(judgement.name, []).append(judgement)
+    by_name: dict[str, list[BuildSet]] = {}
+    for build_set in build_sets:
+        by_name.setdefault(_name(manifest, rules, build_set, system), []).append(build_set)
+    preferred = _by_preference(build_sets)
+    ranks = {id(build_set): rank for rank, build_set in enumerate(preferred)}
+    # The build set of each backend in ``backendCi``, which holds nothing when it is not bundled.
+    chosen: dict[str, BuildSet] = {}
+    for build_set in preferred:
+        chosen.setdefault(build_set.backend, build_set)
     for name, shared in by_name.items():
         # Tests run with the build set that the builder prefers.
-        best = min(shared, key=lambda one: _preference(one.build_set))
+        best = min(shared, key=lambda one: ranks[id(one)])
         yield Variant(
             name=name,
-            arch_name=best.arch_name,
-            arch_names=tuple(dict.fromkeys(one.arch_name for one in shared)),
-            backend=best.build_set.backend,
-            compute=compute(best.build_set),
-            torch=best.build_set.torch,
+            arch_name=_arch_name(best, system, manifest),
+            arch_names=tuple(dict.fromkeys(_arch_name(one, system, manifest) for one in shared)),
+            backend=best.backend,
+            compute=compute(best),
+            torch=best.torch,
             system=system,
-            bundled=any(one.build_set.bundled for one in shared),
-            chosen_for_ci=any(one.build_set is chosen.get(one.build_set.backend) for one in shared),
+            bundled=any(one.bundled for one in shared),
+            chosen_for_ci=any(one.bundled and one is chosen[one.backend] for one in shared),
         )
 
 
-def _chosen_for_ci(build_sets: list[BuildSet]) -> dict[str, BuildSet]:
-    """The build set of each backend in ``backendCi``, which holds nothing when it is not bundled."""
-    chosen: dict[str, BuildSet] = {}
-    for build_set in sorted(build_sets, key=_preference):
-        chosen.setdefault(build_set.backend, build_set)
-    return {backend: one for backend, one in chosen.items() if one.bundled}
-
-
-def _preference(build_set: BuildSet) -> tuple[object, ...]:
+def _by_preference(build_sets: list[BuildSet]) -> list[BuildSet]:
     """The builder's order: bundled, then the newest Torch, then the oldest compute version."""
-    return (
-        not build_set.bundled,
-        nix_version.newest_first(build_set.torch),
-        nix_version.key(build_set.compute_version or "0.0"),
-    )
+    computes = nix_version.keys(one.compute_version or "0.0" for one in build_sets)
+    torches = nix_version.keys(one.torch for one in build_sets)
+    ordered = sorted(build_sets, key=lambda one: computes[one.compute_version or "0.0"])
+    ordered.sort(key=lambda one: torches[one.torch], reverse=True)
+    ordered.sort(key=lambda one: not one.bundled)
+    return ordered
 
 
 def compute(build_set: BuildSet) -> str:
@@ -294,14 +302,15 @@ def _arch_name(build_set: BuildSet, system: str, manifest: Manifest) -> str:
     return "-".join(parts)
 
 
-def _order(variant: Variant) -> tuple[object, ...]:
-    return (
-        _BACKENDS.index(variant.backend),
-        nix_version.key(variant.torch),
-        len(variant.compute),
-        variant.compute,
-        _system_order(variant.system),
-    )
+def _in_order(variants: Collection[Variant]) -> tuple[Variant, ...]:
+    """By backend, Torch, compute version and system."""
+    torches = nix_version.keys(one.torch for one in variants)
+
+    def order(one: Variant) -> tuple[object, ...]:
+        system = _system_order(one.system)
+        return (_BACKENDS.index(one.backend), torches[one.torch], len(one.compute), one.compute, system)
+
+    return tuple(sorted(variants, key=order))
 
 
 def _system_order(system: str) -> tuple[int, str]:
@@ -317,8 +326,9 @@ def build_once(variants: Iterable[Variant]) -> tuple[Variant, ...]:
     merged: dict[str, Variant] = {}
     for variant in sorted(variants, key=lambda one: _system_order(one.system)):
         first = merged.setdefault(variant.name, variant)
-        merged[variant.name] = first._replace(
-            bundled=first.bundled or variant.bundled,
-            chosen_for_ci=first.chosen_for_ci or variant.chosen_for_ci,
-        )
-    return tuple(sorted(merged.values(), key=_order))
+        if first is not variant:
+            merged[variant.name] = first._replace(
+                bundled=first.bundled or variant.bundled,
+                chosen_for_ci=first.chosen_for_ci or variant.chosen_for_ci,
+            )
+    return _in_order(merged.values())

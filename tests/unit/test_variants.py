@@ -102,7 +102,8 @@ def _plan(text: str, folder: Callable[..., Path], rules: Rules) -> set[str]:
         for torch in ("2.12", "2.13")
         for cuda in ("12.6", "13.0")
     )
-    revision = builder.BuilderRevision("huggingface/kernels", "0" * 40, "versions.nix", sets, rules)
+    made = builder.build_sets(sets)
+    revision = builder.BuilderRevision("huggingface/kernels", "0" * 40, "versions.nix", sets, made, rules)
     return {one.name for one in variants.plan(manifest.load(folder(text)), revision).variants}
 
 
