@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kernel_actions import toml_file
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
@@ -44,8 +43,7 @@ class NeedsNix(WrongSurroundings):
     """Only Nix itself can evaluate what is written there."""
 
 
-@dataclass(frozen=True)
-class Override:
+class Override(NamedTuple):
     """The ``build_sets`` that a flake.nix makes of the builder's.
 
     ``place`` is where it defines ``torchVersions``.
@@ -155,8 +153,7 @@ def _read(path: Path) -> str | None:
         raise WrongInput("is not UTF-8", where=Place(path, line)) from error
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
     """The value of ``torchVersions``, in Python's types."""
 
     value: Any

@@ -54,7 +54,7 @@ def _override(kernel_dir: Path, revision: BuilderRevision) -> Override | None:
         return None
     except OSError as error:
         raise WrongInput(f"cannot be read: {error.strerror}", where=Place(path)) from error
-    from kernel_actions import flake, nix
+    from kernel_actions import flake
 
     defaults = [dict(value) for value in revision.values]
     try:
@@ -65,6 +65,8 @@ def _override(kernel_dir: Path, revision: BuilderRevision) -> Override | None:
             return None
         values, where = found.build_sets, found.place
     except flake.NeedsNix as error:
+        from kernel_actions import nix
+
         if not nix.is_installed():
             raise
         builder_input = flake_lock.read(kernel_dir / "flake.lock").input_name

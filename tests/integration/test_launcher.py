@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,3 +143,33 @@ def test_wrong_input_is_one_line(arguments: list[str], code: int, message: str) 
     assert message in finished.stderr
     assert finished.stderr.count("\n") == 1
     assert finished.stdout == ""
+
+
+def test_a_plan_imports_only_what_it_needs(tmp_path: Path) -> None:
+    # What each of these takes to import, every quick command would wait for.
+    slow = {
+        "argparse", "ast", "dataclasses", "difflib", "hashlib", "heapq", "inspect", "random", "shutil",
+        "signal", "subprocess", "tempfile", "threading",
+    }  # fmt: skip
+    changed = tmp_path / "changed"
+    changed.mkdir()
+    for name in ("build.toml", "flake.lock"):
+        shutil.copy(ROOT / name, changed)
+    (changed / "flake.nix").write_text(
+        "{ outputs = { self, kernel-builder }: kernel-builder.lib.genKernelFlakeOutputs {\n"
+        '  inherit self; path = ./.; torchVersions = builtins.filter (v: v.torchVersion == "2.13"); }; }\n'
+    )
+    for arguments in (
+        ["--version"],
+        ["matrix", ROOT],
+        ["matrix", changed, "--format=json"],
+        ["matrix", "--discover", tmp_path, "--only", "*-cpu-*"],
+    ):
+        program = ROOT / "scripts" / "kernel_actions" / "__main__.py"
+        finished = subprocess.run(
+            [sys.executable, "-I", "-S", "-X", "importtime", program, *arguments],
+            env=environment(), text=True, capture_output=True, check=True,
+        )  # fmt: skip
+        imported = {line.rpartition("|")[2].strip() for line in finished.stderr.splitlines()}
+        assert "kernel_actions.options" in imported
+        assert not slow & imported, arguments

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from kernel_actions import git, manifest
+from kernel_actions import manifest
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
 
 # Where no kernel's sources are: results of builders, and packages that other tools fetched.
@@ -80,6 +80,8 @@ def concerned(
     ``shared`` are the sources that each kernel names outside of its folder (``../common/x.h``).
     Raises ``WrongInput`` and ``WrongSurroundings`` as ``git.changed_since`` does.
     """
+    from kernel_actions import git  # Not at the top: it runs processes, which most plans do without.
+
     changed = git.changed_since(kernels[0], reference)
     state = git.state(kernels[0])
     assert state is not None  # Or the comparison would have failed.

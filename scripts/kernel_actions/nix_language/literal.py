@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernel_actions.nix_language.evaluator import Evaluation
 from kernel_actions.nix_language.parser import parse
@@ -21,8 +20,7 @@ from kernel_actions.nix_language.syntax import (
 _NAMED = {"true": True, "false": False, "null": None}
 
 
-@dataclass(frozen=True)
-class LiteralSet:
+class LiteralSet(NamedTuple):
     """An attribute set of strings, numbers, booleans, ``null`` and lists of them.
 
     ``line`` is where it begins, ``lines`` where each of its attributes stands.
