@@ -126,8 +126,8 @@ int64_t most_parts(bool is_aligned, int64_t width) {
 
 template <typename T, Layout kLayout, bool kIsAligned, typename Index>
 __global__ void __launch_bounds__(kThreads)
-    convert_kernel(const T* __restrict__ image, T* __restrict__ gray,
-                   const __grid_constant__ Geometry geometry, Index parts_per_row, Index parts) {
+    convert_kernel(const T* __restrict__ image, T* __restrict__ gray, Index parts_per_row, Index parts,
+                   const __grid_constant__ Geometry geometry) {
   constexpr int kSize = kPixels<T>;
   constexpr bool kIsPlanar = kLayout == Layout::kPlanar;
   const Index index = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
@@ -188,8 +188,8 @@ __global__ void __launch_bounds__(kThreads)
 // warp that leave gaps between the packets take twice the time.
 template <typename T, Layout kLayout, bool kIsAligned, typename Index>
 __global__ void __launch_bounds__(kThreads)
-    spread_kernel(const T* __restrict__ gradient, T* __restrict__ image,
-                  const __grid_constant__ Geometry geometry, Index parts_per_row, Index parts) {
+    spread_kernel(const T* __restrict__ gradient, T* __restrict__ image, Index parts_per_row, Index parts,
+                  const __grid_constant__ Geometry geometry) {
   constexpr int kSize = kPixels<T>;
   const Index index = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= parts) {
@@ -294,11 +294,11 @@ cudaError_t launch(Kernel kernel, WideKernel wide_kernel, const T* source, T* ta
   const unsigned blocks = static_cast<unsigned>((parts + kThreads - 1) / kThreads);
   // Indices of 32 bits are much faster to divide. They count parts, and a row's elements.
   if (std::max(parts, 3 * geometry.width()) <= std::numeric_limits<int32_t>::max()) {
-    kernel<<<blocks, kThreads, 0, stream>>>(source, target, geometry, static_cast<uint32_t>(parts_per_row),
-                                            static_cast<uint32_t>(parts));
+    kernel<<<blocks, kThreads, 0, stream>>>(source, target, static_cast<uint32_t>(parts_per_row),
+                                            static_cast<uint32_t>(parts), geometry);
   } else {
-    wide_kernel<<<blocks, kThreads, 0, stream>>>(
-        source, target, geometry, static_cast<uint64_t>(parts_per_row), static_cast<uint64_t>(parts));
+    wide_kernel<<<blocks, kThreads, 0, stream>>>(source, target, static_cast<uint64_t>(parts_per_row),
+                                                 static_cast<uint64_t>(parts), geometry);
   }
   return cudaGetLastError();
 }
