@@ -20,6 +20,7 @@ def checks() -> dict[str, list[str]]:
         for place in ("templates/workflows/*.yml", ".github/workflows/*.yml", "docs/examples/workflow.yml")
         for path in sorted(ROOT.glob(place))
     ]
+    schemas = [str(path) for path in sorted(ROOT.glob("docs/*.schema.json"))]
     return {
         "ruff check": ["ruff", "check", "--quiet", "."],
         "ruff format": ["ruff", "format", "--check", "--quiet", "."],
@@ -29,6 +30,7 @@ def checks() -> dict[str, list[str]]:
         "workflows' schema": [
             "check-jsonschema", "-q", "--builtin-schema", "vendor.github-workflows", *workflows,
         ],
+        "our schemas": ["check-jsonschema", "-q", "--check-metaschema", *schemas],
         "zizmor": [
             "zizmor", "--persona", "pedantic", "--offline", "--quiet", "--no-progress",
             "--config", "zizmor.yml", ".", *workflows,

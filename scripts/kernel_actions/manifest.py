@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from kernel_actions import schema, toml_file
 from kernel_actions.errors import Place, WrongInput
-from kernel_actions.schema import Anything, Fault, Flag, Key, List, Table, Tables, Text, TextOrTable, Whole
+from kernel_actions.schema import Anything, Fault, Flag, Key, List, Named, Table, Text, TextOrTable, Whole
 from kernel_actions.toml_file import KeyPath, TomlFile
 
 Framework = Literal["torch", "torch-noarch", "tvm-ffi"]
@@ -391,12 +391,12 @@ BUILD_TOML = Table(
         Key("tvm-ffi", _TVM_FFI, "The binding of a kernel that is compiled for TVM-FFI."),
         Key(
             "kernel",
-            Tables(
+            Named(
                 "a section's name",
                 # Generated files show it.
                 pattern=r"[A-Za-z0-9_.-]{1,64}",
                 hint="use up to 64 letters without accents, digits, dashes, underscores and dots",
-                table=_COMPONENT,
+                of=_COMPONENT,
             ),
             "The sections of compiled sources, each for one backend: [kernel.<name>].",
         ),

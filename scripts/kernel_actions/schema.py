@@ -19,6 +19,8 @@ MOST_ERRORS = 50
 LARGEST_NUMBER = 2**63 - 1
 # What no text of such a file needs, and no generated file could hold: control characters and line ends.
 _CONTROL = r"\u0000-\u001f\u007f-\u009f\u2028\u2029"
+# The pattern of any text but an empty one.
+NOT_EMPTY = f"[^{_CONTROL}]+"
 # Longer names are not compared with those that are known, and more than so many of a table neither.
 _LONGEST_NAME = 100
 _MOST_NAMES = 50
@@ -40,11 +42,13 @@ class Text(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A whole number of 0 or more, or one of ``choices``."""
+    """A whole number from ``least`` to ``most``, or one of ``choices``."""
 
     what: str = "a whole number of 0 or more"
     hint: str = ""
     choices: tuple[int, ...] = ()
+    least: int = 0
+    most: int = LARGEST_NUMBER
 
 
 class Flag(NamedTuple):
@@ -72,13 +76,16 @@ class Table(NamedTuple):
     what: str = "a table"
 
 
-class Tables(NamedTuple):
-    """A table of tables of one form, whose names match ``pattern``."""
+class Named(NamedTuple):
+    """A table whose keys are names that match ``pattern``, with values of one form.
+
+    ``name`` describes a name with its article.
+    """
 
     name: str
     pattern: str
     hint: str
-    table: Table
+    of: "Table | TextOrList"
     what: str = "a table of tables"
 
 
@@ -87,6 +94,15 @@ class List(NamedTuple):
 
     of: Text | Table
     what: str = "a list of strings"
+
+
+class TextOrList(NamedTuple):
+    """A string, or a list of them with ``least`` entries or more."""
+
+    text: Text
+    what: str
+    hint: str = ""
+    least: int = 0
 
 
 class TextOrTable(NamedTuple):
@@ -98,7 +114,7 @@ class TextOrTable(NamedTuple):
     what: str
 
 
-Form = Text | Whole | Flag | Anything | Table | Tables | List | TextOrTable
+Form = Text | Whole | Flag | Anything | Table | Named | List | TextOrList | TextOrTable
 
 
 class Key(NamedTuple):
@@ -335,8 +351,16 @@ def _check_value(file: TomlFile, path: KeyPath, form: Form, value: Any, edition:
     elif isinstance(form, Flag):
         if not isinstance(value, bool):
             yield _wrong(file, path, value, form.what)
-    elif isinstance(form, Tables):
-        yield from _check_tables(file, path, form, value, edition)
+    elif isinstance(form, Named):
+        yield from _check_named(file, path, form, value, edition)
+    elif isinstance(form, TextOrList):
+        if isinstance(value, list) and len(value) >= form.least:
+            for index, entry in enumerate(value):
+                yield from _check_text(file, (*path, index), form.text, entry)
+        elif isinstance(value, str):
+            yield from _check_text(file, path, form.text, value)
+        else:
+            yield _wrong(file, path, value, form.what, form.hint)
     elif isinstance(form, TextOrTable):
         if not isinstance(value, dict):
             yield from _check_text(file, path, form.text, value)
@@ -351,7 +375,9 @@ def _check_whole(file: TomlFile, path: KeyPath, form: Whole, value: Any) -> Iter
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if is_number and value > LARGEST_NUMBER:
         yield _wrong(file, path, value, f"{LARGEST_NUMBER} or less")
-    elif not is_number or value < 0 or (form.choices and value not in form.choices):
+    elif (
+        not is_number or not form.least <= value <= form.most or (form.choices and value not in form.choices)
+    ):
         is_text = isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value)
         yield _wrong(file, path, value, form.what, f"write {value} without quotes" if is_text else form.hint)
 
@@ -380,7 +406,7 @@ def _check_text(file: TomlFile, path: KeyPath, form: Text, value: Any) -> Iterat
         yield Fault(path, what, repair=f"use {form.longest} or fewer", is_of_value=True)
 
 
-def _check_tables(file: TomlFile, path: KeyPath, form: Tables, value: Any, edition: int) -> Iterator[Fault]:
+def _check_named(file: TomlFile, path: KeyPath, form: Named, value: Any, edition: int) -> Iterator[Fault]:
     if not isinstance(value, dict):
         yield _wrong(file, path, value, form.what)
         return
@@ -388,10 +414,8 @@ def _check_tables(file: TomlFile, path: KeyPath, form: Tables, value: Any, editi
         if not re.fullmatch(form.pattern, name):
             what = f"[{dotted(path)}] has {shown(name)}, which is not {form.name}"
             yield Fault((*path, name), what, repair=form.hint)
-        elif isinstance(inner, dict):
-            yield from _check_table(file, (*path, name), inner, form.table, edition)
         else:
-            yield _wrong(file, (*path, name), inner, form.table.what)
+            yield from _check_value(file, (*path, name), form.of, inner, edition)
 
 
 def _is_short(value: Any) -> bool:
@@ -403,7 +427,7 @@ def _wrong(file: TomlFile, path: KeyPath, value: Any, what: str, repair: str = "
     if isinstance(value, str):
         text = shown(value)
     elif isinstance(value, dict | list):
-        text = "a table" if isinstance(value, dict) else "a list"
+        text = "a table" if isinstance(value, dict) else "a list" if value else "an empty list"
     else:
         text = file.written(path)[:60]
     return Fault(path, _says(path, text, what), repair=repair, is_of_value=True)
@@ -466,20 +490,23 @@ def _key_schema(key: Key, edition: int) -> dict[str, Any]:
 def _form_schema(form: Form, edition: int) -> dict[str, Any]:
     if isinstance(form, Table):
         return _table_schema(form, edition)
-    if isinstance(form, Tables):
+    if isinstance(form, Named):
         return {
             "type": "object",
             "additionalProperties": False,
-            "patternProperties": {f"^{form.pattern}$": _table_schema(form.table, edition)},
+            "patternProperties": {f"^{form.pattern}$": _form_schema(form.of, edition)},
         }
     if isinstance(form, List):
         return {"type": "array", "items": _form_schema(form.of, edition)}
+    if isinstance(form, TextOrList):
+        several = {"type": "array", "items": _text_schema(form.text), "minItems": form.least}
+        return {"anyOf": [_text_schema(form.text), several]}
     if isinstance(form, TextOrTable):
         return {"anyOf": [_form_schema(form.text, edition), _table_schema(form.table, edition)]}
     if isinstance(form, Whole):
         if form.choices:
             return {"type": "integer", "enum": list(form.choices)}
-        return {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER}
+        return {"type": "integer", "minimum": form.least, "maximum": form.most}
     if isinstance(form, Flag):
         return {"type": "boolean"}
     if isinstance(form, Text):

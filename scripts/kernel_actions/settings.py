@@ -5,16 +5,16 @@ own says counts. Every key has a default. It exists because build.toml refuses k
 does not know.
 """
 
-import re
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from kernel_actions import toml_file
-from kernel_actions.errors import Place, WrongInput
+from kernel_actions import schema, toml_file
+from kernel_actions.errors import Place
 from kernel_actions.manifest import BACKENDS
-from kernel_actions.toml_file import TomlFile
+from kernel_actions.schema import NOT_EMPTY, Key, Named, Table, Text, TextOrList, Whole
 
 FILE_NAME = "kernel-actions.toml"
 
@@ -32,13 +32,142 @@ _SELF_HOSTED: Mapping[str, Labels] = {
     "aarch64-linux": ("self-hosted", "linux", "arm64"),
     "aarch64-darwin": ("self-hosted", "macos", "arm64"),
 }
-# What git takes in the name of a tag, cut down to what needs no quoting anywhere.
-_TAG_PREFIX = re.compile(r"(?!.*(//|\.\.|/\.|\./|\.lock/))([A-Za-z0-9_][A-Za-z0-9_./-]*)?", re.ASCII)
 _GPU_BACKENDS = ("cuda", "rocm", "xpu", "tpu")
-# The largest value of each limit, and its unit. GitHub ends any job on a runner of one's own after 5 days.
-_LIMITS = {"timeout": (7200, "minutes"), "cores": (1024, "cores"), "jobs": (1024, "builds at once")}
+
+
+def _limit(name: str, unit: str, most: int, description: str, example: int) -> Key:
+    whole = Whole(what=f"a whole number of {unit} from 1 to {most}", least=1, most=most)
+    return Key(name, whole, description, example=example)
+
+
+def _selector(name: str, description: str, example: str) -> Key:
+    texts = TextOrList(
+        Text(what="a string that is not empty", pattern=NOT_EMPTY),
+        what="a string or a list of strings",
+        hint=f'as in {name} = ["{example}"]',
+    )
+    return Key(name, texts, description, example=[example])
+
+
+def _runners(name: str, description: str, example: Mapping[str, list[str]]) -> Key:
+    labels = Named(
+        "a system, or a system and a backend",
+        pattern=f"({'|'.join(_HOSTED)})(\\.({'|'.join(BACKENDS)}))?",
+        hint=f'one of {", ".join(_HOSTED)}, alone or as in "x86_64-linux.cuda"',
+        of=TextOrList(
+            Text(what="a runner's label", pattern=NOT_EMPTY),
+            what="a list of runner labels",
+            hint='as in "x86_64-linux.cuda" = ["self-hosted", "gpu"], with the quotes',
+            least=1,
+        ),
+        what="a table",
+    )
+    return Key(name, labels, description, example=example)
+
+
+_LIMITS = (
+    # GitHub ends any job on a runner of one's own after 5 days.
+    _limit(
+        "timeout",
+        "minutes",
+        7200,
+        "After how many minutes a job is ended. GitHub's own limit is 6 hours.",
+        120,
+    ),
+    _limit("cores", "cores", 1024, "How many cores each build takes. All of the machine unless given.", 8),
+    _limit(
+        "jobs",
+        "builds at once",
+        1024,
+        "How many builds run at once. It follows from the machine unless given.",
+        2,
+    ),
+)
+_SELECTORS = (
+    _selector(
+        "only", "Plan only variants that match one of these globs, as `matrix --only` does.", "*-cu130-*"
+    ),
+    _selector(
+        "skip", "Leave out variants that match one of these globs, as `matrix --skip` does.", "*-cu126-*"
+    ),
+    _selector("backends", "Plan only these backends, as `matrix --backends` does.", "cuda"),
+    _selector("systems", "Plan only these systems, as `matrix --systems` does.", "x86_64-linux"),
+    _selector("torch", "Plan only these Torch versions, as `matrix --torch` does.", "2.13"),
+)
 # The options of `matrix` that [matrix] can set for good.
-SELECTORS = ("only", "skip", "backends", "systems", "torch")
+SELECTORS = tuple(key.name for key in _SELECTORS)
+# All that kernel-actions.toml may say; docs/kernel-actions.schema.json is made from this.
+SETTINGS_TOML = Table(
+    (
+        Key(
+            "limits",
+            Table(
+                (
+                    *_LIMITS,
+                    *(
+                        Key(name, Table(_LIMITS), f"What a job of {name} may take, where it differs.")
+                        for name in BACKENDS
+                    ),
+                )
+            ),
+            "What a job may take.",
+        ),
+        Key("matrix", Table(_SELECTORS), "Which variants are planned, where the command does not say."),
+        Key(
+            "pipeline",
+            Table(
+                (
+                    Key(
+                        "demo",
+                        Text(),
+                        "A Python file in the kernel's folder that `pipeline` calls with the loaded kernel.",
+                        example="examples/demo.py",
+                    ),
+                )
+            ),
+            "What concerns `pipeline` alone.",
+        ),
+        Key(
+            "release",
+            Table(
+                (
+                    Key(
+                        "tag-prefix",
+                        # What git takes in the name of a tag, cut down to what needs no quoting anywhere.
+                        Text(
+                            what="the start of a tag's name",
+                            pattern=r"(?!.*(//|\.\.|/\.|\./|\.lock/))([A-Za-z0-9_][A-Za-z0-9_./-]*)?",
+                            hint='as in "relu/": letters, digits and dashes, with slashes between',
+                            longest=100,
+                        ),
+                        "What stands before vX.Y.Z in the names of the kernel's git tags.",
+                        example="my-kernel/",
+                    ),
+                )
+            ),
+            "What concerns `release` alone.",
+        ),
+        Key(
+            "runners",
+            Table(
+                (
+                    _runners(
+                        "build",
+                        "Labels of the runners that build, by system, or by system and backend. Compiling "
+                        "needs no GPU.",
+                        {"x86_64-linux": ["self-hosted", "linux", "x64", "nix"]},
+                    ),
+                    _runners(
+                        "test",
+                        "Labels of the runners that test, by system, or by system and backend.",
+                        {"x86_64-linux.cuda": ["self-hosted", "linux", "x64", "gpu"]},
+                    ),
+                )
+            ),
+            "Which runners the jobs are for.",
+        ),
+    )
+)
 
 
 class Limits(NamedTuple):
@@ -107,145 +236,73 @@ class Settings(NamedTuple):
         return self.build_runner(system, backend)
 
 
-def load(kernel_dir: Path) -> Settings:
+def load(kernel_dir: Path, known: dict[Path, Mapping[str, Any]] | None = None) -> Settings:
     """Read kernel-actions.toml of the kernel's folder, and that of the ``.github`` folder of the
-    nearest folder that has one: what both say is as the kernel's own says.
+    nearest folder that has one: what both say is as the kernel's own says. ``known`` keeps what the latter
+    says for the next kernel of the repository.
 
-    Raises ``WrongInput`` for an unknown key (with the nearest known one) or a wrong value.
+    Raises one ``WrongInput`` with all that is wrong (``error.all``), each with its line and column.
     """
-    merged: dict[str, Any] = {}
-    for path in reversed([path for path in _places(kernel_dir) if path.is_file()]):
-        own = _read(toml_file.read(path))
-        shared = merged.get("limits", {})
-        own["limits"] = {name: one.over(shared.get(name, Limits())) for name, one in own["limits"].items()}
-        for name, value in own.items():
-            merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+    own = kernel_dir / FILE_NAME
+    found = _read(own) if own.is_file() else {}
+    general: Mapping[str, Any] = {}
+    if (path := _shared(kernel_dir)) is not None:
+        known = {} if known is None else known
+        if path not in known:
+            known[path] = _read(path)
+        general = known[path]
+    merged = {**general, **found}
+    for name in ("build_runners", "test_runners", "limits", "selectors"):
+        merged[name] = {**general.get(name, {}), **found.get(name, {})}
+    for backend, limits in found.get("limits", {}).items():
+        merged["limits"][backend] = limits.over(general.get("limits", {}).get(backend, Limits()))
     return Settings(**merged)
 
 
-def _places(kernel_dir: Path) -> list[Path]:
-    """The kernel's own file, and the one of the nearest ``.github``."""
+def _shared(kernel_dir: Path) -> Path | None:
+    """The file of the nearest ``.github``, if there is one."""
     # Up to the repository's root, where .git is, and no further.
-    folder = kernel_dir.resolve()
-    own = kernel_dir / FILE_NAME
-    for parent in (folder, *folder.parents):
-        if (shared := parent / ".github" / FILE_NAME).exists():
-            return [own, shared]
-        if (parent / ".git").exists():
-            break
-    return [own]
+    folder = os.path.realpath(kernel_dir)
+    while True:
+        path = os.path.join(folder, ".github", FILE_NAME)
+        if os.path.isfile(path):
+            return Path(path)
+        around = os.path.dirname(folder)
+        if around == folder or os.path.exists(os.path.join(folder, ".git")):
+            return None
+        folder = around
 
 
-def _read(file: TomlFile) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     """The fields of ``Settings`` that a file sets."""
-    known = {
-        "limits": (*_LIMITS, *BACKENDS),
-        "matrix": SELECTORS,
-        "pipeline": ("demo",),
-        "release": ("tag-prefix",),
-        "runners": ("build", "test"),
+    file = toml_file.read(path)
+    schema.raise_faults(file, schema.check(file, SETTINGS_TOML))
+    values = file.values
+    limits = values.get("limits", {})
+    own = {name: Limits(**limits[name]) for name in BACKENDS if name in limits}
+    found: dict[str, Any] = {
+        "build_runners": _labels(values.get("runners", {}).get("build", {})),
+        "test_runners": _labels(values.get("runners", {}).get("test", {})),
+        "limits": {"": Limits(**{name: one for name, one in limits.items() if name not in own}), **own},
+        "selectors": {
+            name: Selector(_texts(value), file.place(("matrix", name)))
+            for name, value in values.get("matrix", {}).items()
+        },
     }
-    for table, values in file.values.items():
-        if table not in known:
-            raise _unknown(file, table, table, tuple(known))
-        if not isinstance(values, dict):
-            raise WrongInput(f"{table} is not a table", where=file.place(table))
-        for key in values:
-            if key not in known[table]:
-                raise _unknown(file, f"{table}.{key}", key, known[table])
-    found: dict[str, Any] = {}
-    if "demo" in (pipeline := file.values.get("pipeline", {})):
-        found["demo"] = pipeline["demo"]
-        if not isinstance(found["demo"], str):
-            raise WrongInput("pipeline.demo is not a string", where=file.place("pipeline.demo"))
-    if "tag-prefix" in (release := file.values.get("release", {})):
-        found["tag_prefix"] = _tag_prefix(file, release["tag-prefix"])
-    runners = file.values.get("runners", {})
-    found["build_runners"] = _labels(file, "runners.build", runners.get("build", {}))
-    found["test_runners"] = _labels(file, "runners.test", runners.get("test", {}))
-    found["limits"] = _all_limits(file, file.values.get("limits", {}))
-    found["selectors"] = {
-        name: _selector(file, f"matrix.{name}", value)
-        for name, value in file.values.get("matrix", {}).items()
-    }
+    if "demo" in values.get("pipeline", {}):
+        found["demo"] = values["pipeline"]["demo"]
+    if "tag-prefix" in values.get("release", {}):
+        found["tag_prefix"] = values["release"]["tag-prefix"]
     return found
 
 
-def _tag_prefix(file: TomlFile, value: Any) -> str:
-    if not isinstance(value, str) or not _TAG_PREFIX.fullmatch(value) or len(value) > 100:
-        raise WrongInput(
-            f"release.tag-prefix is {value!r}, which cannot start the name of a tag",
-            where=file.place("release.tag-prefix"),
-            repair='as in tag-prefix = "relu/": letters, digits and dashes, with slashes between',
-        )
-    return value
+def _labels(values: Mapping[str, Any]) -> dict[str, Labels]:
+    return {name: _texts(labels) for name, labels in values.items()}
 
 
-def _all_limits(file: TomlFile, values: Mapping[str, Any]) -> dict[str, Limits]:
-    """``[limits]`` of all jobs, and ``[limits.<backend>]``."""
-    found = {"": _limits(file, "limits", {key: value for key, value in values.items() if key in _LIMITS})}
-    for backend, table in values.items():
-        if backend in BACKENDS:
-            key = f"limits.{backend}"
-            if not isinstance(table, dict):
-                raise WrongInput(f"{key} is not a table", where=file.place(key))
-            for name in table:
-                if name not in _LIMITS:
-                    raise _unknown(file, f"{key}.{name}", name, tuple(_LIMITS))
-            found[backend] = _limits(file, key, table)
-    return {backend: limits for backend, limits in found.items() if limits != Limits()}
-
-
-def _limits(file: TomlFile, key: str, values: Mapping[str, Any]) -> Limits:
-    for name, value in values.items():
-        largest, unit = _LIMITS[name]
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
-            raise WrongInput(
-                f"{key}.{name} is {str(value)[:40]}, which is not a whole number of {unit} from 1 to "
-                f"{largest}",
-                where=file.place(f"{key}.{name}"),
-            )
-    return Limits(**values)
-
-
-def _selector(file: TomlFile, key: str, value: Any) -> Selector:
-    values = [value] if isinstance(value, str) else value
-    if not isinstance(values, list) or not all(isinstance(one, str) and one for one in values):
-        raise WrongInput(
-            f"{key} is not a list of strings",
-            where=file.place(key),
-            repair=f'as in {key[7:]} = ["*-cu130-*"]',
-        )
-    return Selector(tuple(values), file.place(key))
-
-
-def _labels(file: TomlFile, key: str, values: Any) -> dict[str, Labels]:
-    """Labels by system, or by system and backend: ``"x86_64-linux.cuda" = ["self-hosted", "gpu"]``."""
-    if not isinstance(values, dict):
-        raise WrongInput(f"{key} is not a table", where=file.place(key))
-    found: dict[str, Labels] = {}
-    for name, labels in values.items():
-        place = file.place(f"{key}.{name}")
-        if isinstance(labels, str):
-            labels = [labels]
-        if not isinstance(labels, list) or not labels or not all(isinstance(one, str) for one in labels):
-            raise WrongInput(f"{key}.{name} is not a list of runner labels", where=place)
-        system, _, backend = name.partition(".")
-        if system not in _HOSTED:
-            raise WrongInput(
-                f"{system!r} is not a system", where=place, repair=f"one of {', '.join(_HOSTED)}"
-            )
-        found[f"{system}.{backend}" if backend else system] = tuple(labels)
-    return found
+def _texts(value: str | list[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _chosen(runners: Mapping[str, Labels], system: str, backend: str) -> Labels | None:
     return runners.get(f"{system}.{backend}") or runners.get(system)
-
-
-def _unknown(file: TomlFile, full: str, name: str, known: tuple[str, ...]) -> WrongInput:
-    import difflib  # Not at the top: a file without mistakes does without.
-
-    close = difflib.get_close_matches(name, known, n=1)
-    repair = f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
-    return WrongInput(f"key {full!r} is not known", where=file.place(full), repair=repair)

@@ -23,7 +23,7 @@ def test_a_prefix(tmp_path: Path, prefix: str) -> None:
 )
 def test_what_cannot_start_a_tag(tmp_path: Path, value: str) -> None:
     (tmp_path / "kernel-actions.toml").write_text(f"[release]\ntag-prefix = {value}\n")
-    with pytest.raises(WrongInput, match=r"kernel-actions\.toml:2:1: release\.tag-prefix is"):
+    with pytest.raises(WrongInput, match=r"kernel-actions\.toml:2:14: release\.tag-prefix is"):
         settings.load(tmp_path)
 
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernel_actions import manifest, schema, toml_file
 from kernel_actions.errors import WrongInput
-from kernel_actions.schema import Key, List, Table, Tables, TextOrTable
+from kernel_actions.schema import Key, List, Named, Table, TextOrTable
 
 from tests.unit.kernels import CUDA
 
@@ -202,9 +202,9 @@ def _names(form: Any) -> Iterator[str]:
         for key in form.keys:
             yield key.name
             yield from _names(key.form)
-    elif isinstance(form, Tables | TextOrTable):
+    elif isinstance(form, TextOrTable):
         yield from _names(form.table)
-    elif isinstance(form, List):
+    elif isinstance(form, List | Named):
         yield from _names(form.of)
 
 
@@ -258,7 +258,7 @@ def test_the_checker_of_other_files_knows_no_editions(tmp_path: Path) -> None:
         (
             Key("a", schema.Flag(), "Whether a."),
             Key(
-                "b", Tables("a name", "[a-z]+", "use letters", Table((Key("c", schema.Whole(), "C."),))), "B."
+                "b", Named("a name", "[a-z]+", "use letters", Table((Key("c", schema.Whole(), "C."),))), "B."
             ),
         )
     )

@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
-from kernel_actions import settings
+from kernel_actions import matrix, settings, toml_file
+from kernel_actions.cli import Options
 from kernel_actions.errors import WrongInput
+from kernel_actions.options import COMMANDS
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "kernel-actions.schema.json").read_text())
+FULL = """\
+[limits]
+timeout = 90
+cores = 8
+[limits.cuda]
+jobs = 1024
+[matrix]
+only = "*-cu130-*"
+skip = ["*-aarch64-*", "*-cpu-*"]
+backends = []
+systems = ["x86_64-linux"]
+torch = ["2.13"]
+[pipeline]
+demo = "examples/photograph.py"
+[release]
+tag-prefix = "kernels/relu/"
+[runners.build]
+"x86_64-linux" = "big"
+[runners.test]
+"aarch64-darwin.metal" = ["self-hosted", "m4"]
+"""
 
 
 def test_defaults_without_a_file(tmp_path: Path) -> None:
@@ -45,10 +73,16 @@ def test_file_outside_of_the_repository_is_not_read(tmp_path: Path) -> None:
     [
         ("[runner]\n", "kernel-actions.toml:1:1: key 'runner' is not known (did you mean runners?)"),
         ("[runners]\ntset = {}\n", "key 'runners.tset' is not known (did you mean test?)"),
-        ("runners = 1\n", "runners is not a table"),
-        ('[runners.test]\n"x86" = ["a"]\n', "'x86' is not a system"),
-        ('[runners.test]\n"x86_64-linux" = []\n', "is not a list of runner labels"),
-        ("[pipeline]\ndemo = 1\n", "pipeline.demo is not a string"),
+        ("runners = 1\n", "toml:1:11: runners is 1, which is not a table"),
+        (
+            '[runners.test]\n"x86" = ["a"]\n',
+            "toml:2:1: [runners.test] has 'x86', which is not a system, or a system and a backend",
+        ),
+        (
+            '[runners.test]\n"x86_64-linux" = []\n',
+            "runners.test.x86_64-linux is an empty list, which is not a list of runner labels",
+        ),
+        ("[pipeline]\ndemo = 1\n", "pipeline.demo is 1, which is not a string"),
     ],
 )
 def test_each_error_says_what_and_where(tmp_path: Path, text: str, message: str) -> None:
@@ -95,14 +129,17 @@ def test_the_kernels_own_file_comes_before_that_of_the_repository(tmp_path: Path
     [
         (
             "[limits]\ntimeout = 0\n",
-            "toml:2:1: limits.timeout is 0, which is not a whole number of minutes from 1",
+            "toml:2:11: limits.timeout is 0, which is not a whole number of minutes from 1",
         ),
-        ("[limits]\ntimeout = true\n", "limits.timeout is True"),
-        ('[limits]\ncores = "4"\n', "limits.cores is 4, which is not a whole number of cores"),
+        ("[limits]\ntimeout = true\n", "limits.timeout is true"),
+        (
+            '[limits]\ncores = "4"\n',
+            "limits.cores is '4', which is not a whole number of cores from 1 to 1024 (write 4 without",
+        ),
         ("[limits.cuda]\ntime = 3\n", "key 'limits.cuda.time' is not known (did you mean timeout?)"),
         ("[limits.coda]\n", "key 'limits.coda' is not known (did you mean cuda?)"),
-        ("[limits]\ncuda = 3\n", "limits.cuda is not a table"),
-        ("[matrix]\nskip = [1]\n", "matrix.skip is not a list of strings"),
+        ("[limits]\ncuda = 3\n", "limits.cuda is 3, which is not a table"),
+        ("[matrix]\nskip = [1]\n", "toml:2:9: matrix.skip has 1, which is not a string that is not empty"),
         ("[matrix]\nskp = []\n", "key 'matrix.skp' is not known (did you mean skip?)"),
     ],
 )
@@ -113,3 +150,103 @@ def test_each_error_in_limits_and_selectors_says_what_and_where(
     with pytest.raises(WrongInput) as error:
         settings.load(tmp_path)
     assert message in str(error.value)
+
+
+def _errors(folder: Path, text: str) -> list[str]:
+    (folder / "kernel-actions.toml").write_text(text)
+    try:
+        settings.load(folder)
+    except WrongInput as error:
+        return [str(one).partition("kernel-actions.toml:")[2] for one in error.all]
+    return []
+
+
+def _is_valid(text: str) -> bool:
+    # The kinds of numbers apart, as in TOML.
+    types = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _checker, value: isinstance(value, int) and not isinstance(value, bool)
+    )
+    validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=types)
+    return bool(validator(SCHEMA).is_valid(toml_file.tomllib.loads(text)))
+
+
+def test_all_errors_are_told_at_once(tmp_path: Path) -> None:
+    text = '[limits]\ntimeout = 7201\n[limits.coda]\n[matrix]\nskip = ["a", 2]\n[release]\ntag-prefix = "-"\n'
+    assert _errors(tmp_path, text) == [
+        "2:11: limits.timeout is 7201, which is not a whole number of minutes from 1 to 7200",
+        "3:1: key 'limits.coda' is not known (did you mean cuda?)",
+        '5:14: matrix.skip has 2, which is not a string that is not empty (write "2")',
+        "7:14: release.tag-prefix is '-', which is not the start of a tag's name "
+        '(as in "relu/": letters, digits and dashes, with slashes between)',
+    ]
+
+
+def test_the_schema_says_what_the_checker_says(tmp_path: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert _errors(tmp_path, FULL) == [] and _is_valid(FULL)
+    changes = [
+        ("timeout = 90", "timeout = 0"),
+        ("timeout = 90", "timeout = 90.0"),
+        ("timeout = 90", "timeout = true"),
+        ("cores = 8", "core = 8"),
+        ("jobs = 1024", "jobs = 1025"),
+        ("limits.cuda", "limits.coda"),
+        ('only = "*-cu130-*"', 'only = ""'),
+        ('only = "*-cu130-*"', 'only = "a\\tb"'),
+        ('only = "*-cu130-*"', "only = 1"),
+        ('systems = ["x86_64-linux"]', "systems = [[]]"),
+        ("[pipeline]", "[pipelines]"),
+        ('demo = "examples/photograph.py"', "demo = []"),
+        ("kernels/relu/", "kernels//relu/"),
+        ("kernels/relu/", "x" * 101),
+        ('"x86_64-linux" = "big"', '"x86_64-linux" = []'),
+        ('"x86_64-linux" = "big"', '"x86_64-linux".cuda = ["big"]'),
+        ("aarch64-darwin.metal", "aarch64-darwin.mteal"),
+        ("aarch64-darwin.metal", "aarch64-drawin"),
+    ]
+    for before, after in changes:
+        assert before in FULL
+        text = FULL.replace(before, after)
+        assert len(_errors(tmp_path, text)) == 1, after
+        assert not _is_valid(text), after
+
+
+def test_every_selector_is_an_option() -> None:
+    assert set(settings.SELECTORS) <= {one.name for one in COMMANDS["matrix"].options}
+
+
+def _described(part: dict[str, Any]) -> int:
+    found = 0
+    for inner in part.get("properties", {}).values():
+        assert inner["description"].endswith("."), inner
+        for example in inner.get("examples", ()):
+            jsonschema.Draft202012Validator(inner).validate(example)
+        found += 1 + _described(inner)
+    return found
+
+
+def test_every_key_is_described_and_every_example_is_right() -> None:
+    assert _described(SCHEMA) > 40
+
+
+def test_the_file_of_the_repository_is_read_once_and_its_errors_are_told_once(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".github").mkdir()
+    shared = tmp_path / ".github" / "kernel-actions.toml"
+    shared.write_text("[limits]\ntimeout = 0\n")
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    known: dict[Path, Any] = {}
+    with pytest.raises(WrongInput):
+        settings.load(tmp_path / "a", known)
+    shared.write_text("[limits]\ntimeout = 9\n")
+    assert settings.load(tmp_path / "a", known).limit("cpu").timeout == 9
+    shared.unlink()
+    shared.write_text("")
+    assert settings.load(tmp_path / "b", known).limit("cpu").timeout == 9
+    assert settings.load(tmp_path / "b").limit("cpu").timeout is None
+    shared.write_text("[limits]\ntimeout = 0\n")
+    with pytest.raises(WrongInput) as error:
+        matrix._plan_all([tmp_path / "a", tmp_path / "b"], Options(builder_rev="", builder_dir=""))
+    assert len(error.value.all) == 1

@@ -195,15 +195,17 @@ def _plan_all(folders: list[Path], options: "Options") -> list[PlannedKernel]:
     builder = source(options)
     kernels: list[PlannedKernel] = []
     errors: list[KernelActionsError] = []
+    known: dict[Path, Mapping[str, Any]] = {}
     for folder in {folder.resolve(): folder for folder in folders}.values():
         try:
-            own = settings.load(folder)
+            own = settings.load(folder, known)
             wanted = selection(options, own)
             kernels.append(select(planning.plan(folder, builder), folder.as_posix(), own, wanted))
         except KernelActionsError as error:
             errors.append(error)
     if errors:
-        first, *others = (one for error in errors for one in error.all)
+        # What is wrong in the repository's kernel-actions.toml is so for each kernel, and said once.
+        first, *others = {str(one): one for error in errors for one in error.all}.values()
         first.others = tuple(others)
         raise first
     return kernels
