@@ -63,3 +63,14 @@ def test_numbers_and_names_say_the_family() -> None:
         for text in (rule.title, rule.reason, rule.repair):
             assert text == text.strip()
         assert rule.reason.endswith(".") and not rule.repair.endswith(".") and not rule.title.endswith(".")
+
+
+def test_each_error_of_build_toml_is_a_finding_of_its_own(kernel: Path) -> None:
+    path = kernel / "build.toml"
+    text = path.read_text().replace("version = 3", 'version = "3"').replace("[torch]", "[torch]\nsrcs = []")
+    path.write_text(text)
+    line = text[: text.index("srcs")].count("\n") + 1
+    assert said(check(kernel), "manifest-readable") == [
+        "build.toml:3: general.version is '3', which is not a whole number of 0 or more",
+        f"build.toml:{line}: key 'torch.srcs' is not known",
+    ]

@@ -15,6 +15,7 @@ from kernel_actions.compliance import files
 from kernel_actions.compliance.engine import Problem
 from kernel_actions.errors import Place, WrongInput
 from kernel_actions.manifest import Manifest
+from kernel_actions.toml_file import KeyPath
 
 # The folder of the Python package, by the kind of the binding.
 PACKAGE_ROOTS = {"torch": "torch-ext", "torch-noarch": "torch-ext", "tvm-ffi": "tvm-ffi-ext"}
@@ -122,12 +123,11 @@ def package_dir(kernel: Manifest) -> Path:
     return kernel.directory / PACKAGE_ROOTS[kernel.binding.framework] / kernel.python_name
 
 
-def sources(kernel: Manifest) -> list[tuple[str, str]]:
-    """The sources that build.toml lists, each with the key that lists it."""
-    listed = [(f"{kernel.binding.framework}.src", name) for name in kernel.binding.src]
-    for component in kernel.components:
-        listed += [(f"kernel.{component.name}.src", name) for name in component.src]
-    return listed
+def sources(kernel: Manifest) -> list[tuple[KeyPath, str]]:
+    """The sources that build.toml lists, each with its path in there."""
+    lists: list[tuple[KeyPath, tuple[str, ...]]] = [((kernel.binding.framework, "src"), kernel.binding.src)]
+    lists += [(("kernel", component.name, "src"), component.src) for component in kernel.components]
+    return [((*key, index), name) for key, names in lists for index, name in enumerate(names)]
 
 
 def read(directory: Path) -> Kernel:
@@ -136,8 +136,8 @@ def read(directory: Path) -> Kernel:
         files.check_kind(directory / "build.toml")
         kernel = manifest.load(directory)
     except WrongInput as error:
-        problem = Problem.of(error, Place(directory / "build.toml"))
-        return Kernel(directory, None, (), (), (problem,), ())
+        problems = tuple(Problem.of(one, Place(directory / "build.toml")) for one in error.all)
+        return Kernel(directory, None, (), (), problems, ())
     reader = _Reader()
     python: tuple[PythonFile, ...] = ()
     cpp: tuple[CppFile, ...] = ()

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.kernel import Kernel, is_inside, package_dir, sources
 from kernel_actions.errors import Place
-from kernel_actions.manifest import Manifest
 
 RULES: Family[Kernel] = Family()
 
@@ -46,10 +45,10 @@ def manifest_sources(kernel: Kernel) -> Iterator[Problem]:
     for key, name in sources(kernel.manifest):
         path = kernel.manifest.directory / name
         if not is_inside(kernel.manifest, name):
-            yield Problem(f"{name} is outside of the kernel's folder", _place(kernel.manifest, key, name))
+            yield Problem(f"{name} is outside of the kernel's folder", kernel.manifest.file.place(key))
         elif not os.path.isfile(path):  # Path.is_file raises for names that no file can have.
             what = "is not a regular file" if os.path.exists(path) else "does not exist"
-            yield Problem(f"{name} {what}", _place(kernel.manifest, key, name))
+            yield Problem(f"{name} {what}", kernel.manifest.file.place(key))
 
 
 @RULES.rule
@@ -67,14 +66,3 @@ def manifest_package(kernel: Kernel) -> Iterator[Problem]:
             Place(package / kernel.manifest.python_name),
             repair="rename it",
         )
-
-
-def _place(kernel: Manifest, key: str, name: str) -> Place:
-    """Where ``name`` stands in the list of ``key``, which may have many lines."""
-    where = kernel.place(key)
-    lines = kernel.file.path.read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines, start=1):
-        for quoted in (f'"{name}"', f"'{name}'"):
-            if number >= (where.line or 1) and quoted in line:
-                return Place(where.path, number, line.index(quoted) + 1)
-    return where
