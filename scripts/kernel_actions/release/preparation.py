@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_actions import builder as builders
 from kernel_actions import built, git, manifest, planning, settings, upload
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
@@ -228,14 +227,14 @@ def _planned(
 ) -> tuple[frozenset[str], frozenset[str] | None, dict[str, str]]:
     """The names of the variants that the builder publishes, and of all that it can make; the builder."""
     try:
-        variants = planning.planned_variants(kernel_dir)
-        builder = builders.locked(kernel_dir).as_json()
+        found = planning.plan(kernel_dir)
     except KernelActionsError:
         if is_needed:
             raise
         return frozenset(), None, {}
+    variants = found.variants.variants
     bundled = frozenset(variant.name for variant in variants if variant.bundled)
-    return bundled, frozenset(variant.name for variant in variants), builder
+    return bundled, frozenset(variant.name for variant in variants), found.builder.as_json()
 
 
 def _rows(release: Release, there: OnHub, from_staged: bool) -> tuple[VariantChange, ...]:
