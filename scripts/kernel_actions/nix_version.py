@@ -62,4 +62,5 @@ def major_minor(version: str) -> str:
 
 def flat(version: str) -> str:
     """Major and minor without the dot, as in variant names: ``130`` of ``13.0``."""
-    return major_minor(version).replace(".", "")
+    major, _, rest = version.partition(".")
+    return major + (rest.partition(".")[0] if "." in version else "0")

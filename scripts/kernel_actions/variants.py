@@ -117,13 +117,14 @@ def judge(manifest: Manifest, builder: BuilderRevision, override: Override | Non
         Judgement(
             build_set=build_set,
             system=system,
-            name=_name(manifest, builder.rules, build_set, system),
-            arch_name=_arch_name(build_set, system, manifest),
+            name=_name(manifest, builder.rules, build_set, system, arch_name),
+            arch_name=arch_name,
             reason=reason.text if reason else None,
             where=_place(manifest, reason) if reason else None,
             is_backend_wanted=not (reason and reason.is_of_backend),
         )
         for build_set, system, reason in _judged(manifest, builder, override)
+        for arch_name in (_arch_name(build_set, system, manifest),)
     ]
 
 
@@ -239,9 +240,11 @@ def _name_variants(
     manifest: Manifest, rules: Rules, build_sets: list[BuildSet], system: str
 ) -> Iterator[Variant]:
     """The variants of build sets on ``system``; several sets can share one name."""
+    arch_names = {id(one): _arch_name(one, system, manifest) for one in build_sets}
     by_name: dict[str, list[BuildSet]] = {}
     for build_set in build_sets:
-        by_name.setdefault(_name(manifest, rules, build_set, system), []).append(build_set)
+        name = _name(manifest, rules, build_set, system, arch_names[id(build_set)])
+        by_name.setdefault(name, []).append(build_set)
     preferred = _by_preference(build_sets)
     ranks = {id(build_set): rank for rank, build_set in enumerate(preferred)}
     # The build set of each backend in ``backendCi``, which holds nothing when it is not bundled.
@@ -253,8 +256,8 @@ def _name_variants(
         best = min(shared, key=lambda one: ranks[id(one)])
         yield Variant(
             name=name,
-            arch_name=_arch_name(best, system, manifest),
-            arch_names=tuple(dict.fromkeys(_arch_name(one, system, manifest) for one in shared)),
+            arch_name=arch_names[id(best)],
+            arch_names=tuple(dict.fromkeys(arch_names[id(one)] for one in shared)),
             backend=best.backend,
             compute=compute(best),
             torch=best.torch,
@@ -280,17 +283,17 @@ def compute(build_set: BuildSet) -> str:
     return prefix + flat(build_set.compute_version) if prefix else build_set.backend
 
 
-def _name(manifest: Manifest, rules: Rules, build_set: BuildSet, system: str) -> str:
+def _name(manifest: Manifest, rules: Rules, build_set: BuildSet, system: str, arch_name: str) -> str:
     if rules.universal_noarch and manifest.universal:
         return "torch-universal"
     if rules.tvm_ffi and manifest.binding.framework == "tvm-ffi":
-        return _arch_name(build_set, system, manifest)
+        return arch_name
     if not manifest.compiled_for(build_set.backend):
         return f"torch-{build_set.backend}"
     stable_abi = _stable_abi(manifest, rules, build_set.backend)
     if stable_abi is not None:
         return f"torch-stable-abi{flat(stable_abi)}-{compute(build_set)}-{system}"
-    return _arch_name(build_set, system, manifest)
+    return arch_name
 
 
 def _arch_name(build_set: BuildSet, system: str, manifest: Manifest) -> str:
