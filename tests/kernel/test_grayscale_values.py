@@ -191,10 +191,10 @@ def slower_levels() -> list[str]:
 @pytest.mark.parametrize("level", slower_levels())
 def test_vector_units(kernel: ModuleType, level: str) -> None:
     # Torch reads the variable once, when it is loaded. These tests compare with the last bit.
+    here = Path(__file__)
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-         Path(__file__).name, "test_grayscale_gradients.py", "-k", "not vector_units and not 32_bits"],
-        cwd=Path(__file__).parent,
+         here, here.with_name("test_grayscale_gradients.py"), "-k", "not vector_units and not 32_bits"],
         env={**os.environ, "ATEN_CPU_CAPABILITY": level.lower(), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
