@@ -1,4 +1,7 @@
-"""``build``: one variant of a kernel, with the compiler and Torch of this machine."""
+"""``build``: variants of a kernel by Nix, or one with the compiler and Torch of this machine.
+
+This module is the command, and the local builder's part; ``nix/building.py`` is Nix's.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import importlib.util
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -109,12 +113,61 @@ def run(options: Options) -> int:
 
     Raises ``WrongInput``, ``KernelFailed`` (a compile error) and ``WrongSurroundings``.
     """
+    if _is_for_nix(options):
+        from kernel_actions.nix import building
+
+        return building.run(options)
+    return _run_locally(options)
+
+
+def _is_for_nix(options: Options) -> bool:
+    """What builds: as ``--backend-tool`` says; ``auto`` is Nix for variants that are named, where it can.
+
+    Without a name the variant is the one that this machine can load, which the local builder knows.
+    """
+    if options.import_tests or options.backend_tool == "nix":
+        return True
+    if options.backend_tool == "local":
+        return False
+    if not options.variant:
+        console.say("Building with the local builder, for this machine: no --variant is named for Nix")
+        return False
+    from kernel_actions.nix import checks
+
+    reason = checks.why_not_nix(options.kernel_dir)
+    console.say(f"Building with the local builder: {reason}" if reason else "Building with Nix")
+    return not reason
+
+
+def _run_locally(options: Options) -> int:
+    """The command with the local builder, which takes an environment with Torch, unlike Nix."""
+    if len(options.variant) > 1:
+        raise WrongInput(
+            f"the local builder builds one variant, and {len(options.variant)} are named",
+            repair="name the one for this machine, or none; --backend-tool nix builds several",
+        )
+    for name in ("push-to", "check-reproducible", "export-tests"):
+        if getattr(options, name.replace("-", "_")):
+            raise WrongInput(f"--{name} is for builds by Nix", repair="give --backend-tool nix with it")
+    if sys.flags.no_site:
+        from kernel_actions import environment
+        from kernel_actions.options import BUILD
+
+        # The token for a cache is none of its business: its environment is made without secrets.
+        without_token = BUILD._replace(options=tuple(one for one in BUILD.options if not one.secret))
+        environment.restart_in(without_token, sys.argv[1:])
     report = build(
         options.kernel_dir,
-        options.variant,
+        options.variant[0] if options.variant else "",
         Path(options.output),
         annotate=options.format == "github",
     )
+    archive = ""
+    if options.archive:
+        from kernel_actions.nix import results
+
+        archive = str(options.kernel_dir / options.archive / f"{report.variant}.tar")
+        results.pack(report.path, Path(archive))
     if options.format == "json":
         print(json.dumps({**report.as_json(), "path": str(report.path), "reused": report.reused}, indent=2))
         return EXIT_DONE
@@ -123,7 +176,7 @@ def run(options: Options) -> int:
     row = (report.variant, str(report.path), str(report.files), console.size(report.bytes), took)
     print(console.table(header, [row]))
     if options.format == "github":
-        github.set_outputs({"variant": report.variant, "path": str(report.path)})
+        github.set_outputs({"variant": report.variant, "path": str(report.path), "archive": archive})
         github.add_summary(f"### Build\n\n{console.markdown_table(header, [row])}")
     return EXIT_DONE
 

@@ -186,25 +186,84 @@ MATRIX = Command(
 )
 BUILD = Command(
     name="build",
-    summary="Build one variant of a kernel.",
+    summary="Build variants of a kernel, by Nix or with the compiler of this machine.",
     environment="kernel",
+    # It decides by itself: only the local builder needs an environment, and starts again in it.
+    light_with="backend_tool",
     is_action=True,
     options=(
-        VARIANT,
+        Option(
+            "variant",
+            "Names of the build variants; the local builder takes one. Empty: the one that this machine can "
+            "build and load, by the local builder.",
+            repeatable=True,
+        ),
         Option(
             "backend-tool",
-            "What builds: local (the compiler and Torch of this machine), or auto, which is local "
-            "until this suite builds with Nix.",
+            "What builds: nix (what is published), local (the compiler and Torch of this machine), or auto: "
+            "nix for variants that are named, where it is installed and the kernel is a locked flake in git; "
+            "else local.",
             default="auto",
             kind="choice",
-            choices=("auto", "local"),
+            choices=("auto", "nix", "local"),
         ),
-        Option("output", "Folder for the built variant.", default="build"),
+        Option("output", "Folder for the built variants.", default="build"),
+        Option(
+            "archive",
+            "Folder for a tar file of each variant and its report, which keeps the modes that an artifact "
+            "loses. Empty: none.",
+        ),
+        Option(
+            "push-to",
+            "Nix: copy each variant to this cache as soon as it is built: the address of a store "
+            "(file:///folder, s3://bucket, https://host, ssh-ng://host), or the name of a cache at Cachix.",
+        ),
+        Option(
+            "push-token",
+            "Nix: token for the cache of push-to. Empty: CACHIX_AUTH_TOKEN; without one, nothing is copied "
+            "to Cachix or over HTTP.",
+            secret=True,
+        ),
+        Option(
+            "time-limit",
+            "Nix: when to stop, as 5h40m: what is finished is kept, and the next run goes on from there.",
+            default="5h40m",
+        ),
+        Option(
+            "check-reproducible",
+            "Nix: build each variant twice, and fail where the files differ.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "allow-dirty",
+            "Nix: build uncommitted changes too. What is built is marked, and no release takes it.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "allow-unsandboxed",
+            "Nix: build where Nix has no sandbox. What is built is marked, and is not published.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "export-tests",
+            "Nix: write the tests of the variant, with all that they need, into this file, for a runner with "
+            "a GPU.",
+        ),
+        Option(
+            "import-tests",
+            "Nix: instead of building, put such a file into this machine's store, and print the path of the "
+            "tests.",
+        ),
         FORMAT,
     ),
     outputs=(
-        Output("variant", "Name of the variant that was built."),
-        Output("path", "Folder of the variant."),
+        Output("variant", "Names of the variants that were built, separated by spaces."),
+        Output("path", "Folders of the variants, one a line."),
+        Output("archive", "Tar files of the variants, one a line, if they were asked for."),
+        Output("tests", "Store path of the exported or imported tests."),
     ),
 )
 TEST = Command(

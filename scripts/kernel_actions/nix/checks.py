@@ -1,0 +1,200 @@
+"""What has to be so before Nix builds a kernel: each that is not is an error of one line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kernel_actions import git
+from kernel_actions.errors import Place, WrongInput, WrongSurroundings
+from kernel_actions.git import GitState
+from kernel_actions.nix import evaluation, store
+from kernel_actions.nix.store import Settings
+from kernel_actions.variants import Variant
+
+_SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
+
+
+class Source(NamedTuple):
+    """The kernel as Nix sees it: ``reference`` is what it calls the flake from within the kernel's folder."""
+
+    state: GitState
+    reference: str
+
+
+class Wanted(NamedTuple):
+    """A variant to build; ``arch_name`` is its name in ciTests. ``planned`` and ``torch`` are ``None`` where
+    no plan is known."""
+
+    name: str
+    system: str
+    arch_name: str
+    planned: bool | None
+    torch: str | None
+
+    @property
+    def attribute(self) -> str:
+        """Where the flake has it."""
+        return f"packages.{self.system}.redistributable.{_quoted(self.name)}"
+
+    @property
+    def test_attribute(self) -> str:
+        """Where the flake has its tests."""
+        return f"packages.{self.system}.ciTests.{_quoted(self.arch_name)}"
+
+
+def why_not_nix(kernel_dir: Path) -> str:
+    """Why Nix cannot build the kernel here; empty when it can, as far as that is seen at a glance."""
+    if not evaluation.is_installed():
+        return "Nix is not installed"
+    for name in ("flake.nix", "flake.lock"):
+        if not (kernel_dir / name).is_file():
+            return f"the kernel has no {name}"
+    return "" if git.state(kernel_dir) is not None else "the kernel is not in a git repository with a commit"
+
+
+def source(kernel_dir: Path, *, allow_dirty: bool) -> Source:
+    """The kernel's flake, with all that Nix takes of it committed and fetched.
+
+    Raises ``WrongInput`` and ``WrongSurroundings``.
+    """
+    if not evaluation.is_installed():
+        raise WrongSurroundings(
+            "Nix is not installed", repair="use the action setup-nix before, or --backend-tool local"
+        )
+    state = git.state(kernel_dir)
+    if state is None:
+        raise WrongInput(
+            "is not in a git repository with a commit, and the builder refuses such a kernel",
+            where=Place(kernel_dir),
+            repair="run `git init`, `git add .` and `git commit` there",
+        )
+    tracked = git.tracked(kernel_dir)
+    for name, how in (("flake.nix", "see docs/first-kernel.md"), ("flake.lock", "run `nix flake lock`")):
+        if not (kernel_dir / name).is_file():
+            raise WrongInput(
+                "there is no such file", where=Place(kernel_dir / name), repair=f"{how}, and commit it"
+            )
+        if name not in tracked:
+            raise WrongInput(
+                "is not in git, and Nix sees only what is",
+                where=Place(kernel_dir / name),
+                repair=f"git add {name}, and commit it",
+            )
+    has_submodules = _check_submodules(state.root, kernel_dir)
+    if state.dirty:
+        changed = _changed(kernel_dir, state)
+        if "flake.lock" in changed:
+            raise WrongInput(
+                "is not as it was committed", where=Place(kernel_dir / "flake.lock"), repair="commit it"
+            )
+        if not allow_dirty:
+            shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+            raise WrongInput(
+                f"the working tree has uncommitted changes{f' ({shown})' if shown else ''}: "
+                "no release takes what is built from them",
+                where=Place(kernel_dir),
+                repair="commit them, or build them nevertheless with --allow-dirty",
+            )
+    return Source(state, ".?submodules=1" if has_submodules else ".")
+
+
+def _changed(kernel_dir: Path, state: GitState) -> list[str]:
+    """The tracked files that differ from the commit, those of the kernel by their path in it."""
+    folder = kernel_dir.resolve()
+    changed = git.changed_since(kernel_dir, state.commit)
+    inside = []
+    for name in changed:
+        path = state.root.resolve() / name
+        inside.append(path.relative_to(folder).as_posix() if path.is_relative_to(folder) else name)
+    tracked = git.tracked(kernel_dir)
+    # What git does not track is no change.
+    return [name for name in inside if name in tracked or not (folder / name).exists()]
+
+
+def _check_submodules(root: Path, kernel_dir: Path) -> bool:
+    """Whether the repository has submodules. Raises ``WrongInput`` for one that was not fetched."""
+    try:
+        text = (root / ".gitmodules").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    names = [name for name in _SUBMODULE.findall(text) if name]
+    for name in names:
+        folder = root / name
+        if not folder.is_dir() or not any(folder.iterdir()):
+            raise WrongInput(
+                f"the submodule {name} was not fetched",
+                where=Place(root / ".gitmodules"),
+                repair="submodules: recursive of actions/checkout, or git submodule update --init",
+            )
+    return bool(names)
+
+
+def wanted(kernel_dir: Path, reference: str, names: Sequence[str], settings: Settings) -> list[Wanted]:
+    """The variants of these names, in their order, each once.
+
+    Raises ``WrongInput`` for a name that the builder does not make, with the nearest ones, and for none at
+    all; ``WrongSurroundings`` for one that this machine cannot build.
+    """
+    from kernel_actions import planning
+
+    own = settings.systems[0]
+    planned: tuple[Variant, ...] | None = None
+    try:
+        planned = planning.planned_variants(kernel_dir)
+    except WrongSurroundings:
+        found = store.attribute_names(kernel_dir, reference, f"packages.{own}.redistributable")
+    else:
+        found = list(dict.fromkeys(one.name for one in planned))
+    if not names:
+        here = [one.name for one in planned or () if one.system == own] or found
+        raise WrongInput(
+            "no variant is named for Nix to build",
+            repair=f"give --variant: {', '.join(here[:3])}"
+            + (f" or {len(here) - 3} more" if len(here) > 3 else ""),
+        )
+    listed = []
+    for name in dict.fromkeys(names):
+        if name not in found:
+            raise _unknown(name, found)
+        if planned is None:
+            # Without a plan a variant is of this system, and is tested under its own name.
+            listed.append(Wanted(name, own, name, None, None))
+            continue
+        same = [one for one in planned if one.name == name]
+        best = next((one for one in same if one.system == own), same[0])
+        if best.system not in settings.systems and not settings.has_builders:
+            raise WrongSurroundings(
+                f"{name} is for {best.system}, and this machine builds for {', '.join(settings.systems)}",
+                repair="build it on a runner of its system, or have extra-platforms or builders in nix.conf",
+            )
+        listed.append(Wanted(name, best.system, best.arch_name, True, best.torch))
+    return listed
+
+
+def _unknown(name: str, known: Sequence[str]) -> WrongInput:
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.3) or sorted(known)[:3]
+    repair = f"nearest: {', '.join(close)}; kernel-actions matrix explain {name} says why" if close else ""
+    return WrongInput(f"the builder makes no variant {name[:100]!r} of this kernel", repair=repair)
+
+
+def check_sandbox(settings: Settings, *, is_required: bool) -> bool:
+    """Whether builds are in a sandbox. Raises ``WrongSurroundings`` where they are not and have to be."""
+    if settings.sandbox == "true":
+        return True
+    if is_required:
+        raise WrongSurroundings(
+            f"Nix would build without a sandbox (sandbox = {settings.sandbox})",
+            repair="set sandbox = true in nix.conf, which the action setup-nix does; --allow-unsandboxed "
+            "builds what cannot be published",
+        )
+    return False
+
+
+def _quoted(name: str) -> str:
+    """A name as a part of an attribute path, whatever characters it has."""
+    return json.dumps(name)

@@ -1,0 +1,390 @@
+"""Asking Nix about its settings and its store, and moving paths between stores."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from kernel_actions import console, process
+from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
+from kernel_actions.nix import diagnostics
+from kernel_actions.nix.log import plain
+
+FEATURES = ("--extra-experimental-features", "nix-command flakes")
+# Pauses before further attempts where the network failed, in seconds.
+PAUSES = (2.0, 8.0)
+# What `nix copy` needs to reach a store in an S3 bucket; nothing else gets it.
+_CLOUD = re.compile(r"AWS_[A-Z_]+")
+_CREDENTIALS = re.compile(r"://[^/@\s]+@")
+_QUESTION_LIMIT = 120.0
+
+
+class Settings(NamedTuple):
+    """Nix's effective settings, as far as builds depend on them.
+
+    ``root`` is where a store that is not at its own path really is: what Nix calls /nix/store/x is at
+    root/nix/store/x. ``systems`` are those that can be built for here; ``has_builders``: other machines
+    build too.
+    """
+
+    sandbox: str
+    build_dir: str
+    store_dir: str
+    root: str
+    systems: tuple[str, ...]
+    has_builders: bool
+    max_jobs: str
+    cores: str
+
+    def real(self, path: str) -> Path:
+        """Where a store path is on this machine."""
+        return Path(f"{self.root}{path}") if self.root and not path.startswith(self.root) else Path(path)
+
+
+class PathInfo(NamedTuple):
+    """A path of the store: bytes of it alone, and of all that it needs."""
+
+    size: int
+    closure_size: int
+
+
+def settings() -> Settings:
+    """The settings that a build would have. Raises ``WrongSurroundings`` without a Nix that works."""
+    # The older spelling, which newer Nix knows too, if with a remark.
+    values: dict[str, Any] = {}
+    failure = ""
+    for words in (("show-config",), ("config", "show")):
+        finished = _ask(*words, "--json")
+        start = finished.output.find("{")
+        if finished.returncode == 0 and start >= 0:
+            with contextlib.suppress(ValueError):
+                values = json.JSONDecoder().raw_decode(finished.output[start:])[0]
+                break
+        failure = _reason(finished.output)
+    if not values:
+        raise WrongSurroundings(f"Nix does not tell its settings: {failure}", repair="see: nix doctor")
+
+    def value(name: str, default: str = "") -> str:
+        entry = values.get(name, {})
+        found = entry.get("value", default) if isinstance(entry, dict) else entry
+        if isinstance(found, bool):
+            return str(found).lower()
+        return " ".join(map(str, found)) if isinstance(found, list) else str(found)
+
+    system = value("system") or this_system()
+    return Settings(
+        sandbox={"true": "true", "relaxed": "relaxed"}.get(value("sandbox"), "false"),
+        build_dir=value("sandbox-build-dir", "/build"),
+        store_dir=os.environ.get("NIX_STORE_DIR") or os.environ.get("NIX_STORE") or "/nix/store",
+        root=_root(os.environ.get("NIX_REMOTE") or value("store", "auto")),
+        systems=(system, *value("extra-platforms").split()),
+        has_builders=_has_builders(value("builders")),
+        max_jobs=value("max-jobs", "1"),
+        cores=value("cores", "0"),
+    )
+
+
+def this_system() -> str:
+    """The system of this machine, as Nix calls it."""
+    machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(platform.machine(), platform.machine())
+    return f"{machine}-{platform.system().lower()}"
+
+
+def version() -> str:
+    """The version of Nix, as in ``2.8.0``."""
+    found = re.search(r"\d+(?:\.\d+)+\S*", _ask("--version").output)
+    return found.group() if found else ""
+
+
+def attribute_names(kernel_dir: Path, reference: str, attribute: str) -> list[str]:
+    """The names in an attribute set of the kernel's flake. Raises ``WrongInput`` when it has none."""
+    finished = _ask(
+        "eval", "--json", "--no-update-lock-file", "--no-write-lock-file", f"{reference}#{attribute}",
+        "--apply", "builtins.attrNames", directory=kernel_dir, limit=15 * 60,
+    )  # fmt: skip
+    lines = [line for line in finished.output.splitlines() if line.startswith("[")]
+    with contextlib.suppress(ValueError):
+        if finished.returncode == 0 and lines:
+            return [str(name) for name in json.loads(lines[-1])]
+    raise WrongInput(
+        f"Nix cannot tell the variants: {_reason(finished.output)}", where=Place(kernel_dir / "flake.nix")
+    )
+
+
+def path_info(path: str) -> PathInfo | None:
+    """The sizes of a store path; ``None`` when Nix does not tell them."""
+    finished = _ask("path-info", "--json", "--closure-size", path)
+    start = re.search(r"^[\[{]", finished.output, re.MULTILINE)
+    if finished.returncode != 0 or start is None:
+        return None
+    try:
+        values = json.JSONDecoder().raw_decode(finished.output[start.start() :])[0]
+        # A list of objects until Nix 2.18, an object by path since.
+        entry = values[0] if isinstance(values, list) else next(iter(values.values()))
+        return PathInfo(int(entry["narSize"]), int(entry["closureSize"]))
+    except (ValueError, KeyError, IndexError, TypeError, StopIteration):
+        return None
+
+
+def closure(paths: Sequence[str]) -> list[str]:
+    """``paths`` and all that they need. Raises ``WrongSurroundings``."""
+    finished = process.run(["nix-store", "--query", "--requisites", *paths], environment=environment())
+    if finished.returncode != 0:
+        raise WrongSurroundings(f"Nix cannot list what is needed: {_reason(finished.output)}")
+    return [line for line in finished.output.splitlines() if line.startswith("/")]
+
+
+# --- Copying to a cache ---
+
+
+class Target(NamedTuple):
+    """A cache to copy to: the address of a store, or the name of a cache at Cachix."""
+
+    address: str
+
+    @property
+    def cachix(self) -> str:
+        """The name of the cache at Cachix; empty for a store."""
+        return "" if "://" in self.address else self.address.removeprefix("cachix:")
+
+    @property
+    def shown(self) -> str:
+        """The address without what may be secret in it."""
+        return _CREDENTIALS.sub("://***@", self.address).partition("?")[0]
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether nobody can write there without a token."""
+        return bool(self.cachix) or urlsplit(self.address).scheme in ("http", "https")
+
+
+def target(text: str) -> Target:
+    """The cache that ``--push-to`` names. Raises ``WrongInput``, ``WrongSurroundings`` without ``cachix``."""
+    found = Target(text)
+    name = found.cachix
+    if name and not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", name):
+        raise WrongInput(
+            f"--push-to is {text[:80]!r}, which is neither the address of a store nor a cache's name",
+            repair="give file:///folder, s3://bucket, https://host, ssh-ng://host, or a name at Cachix",
+        )
+    if name and shutil.which("cachix") is None:
+        raise WrongSurroundings(
+            "cachix is not installed", repair="install it: nix profile install nixpkgs#cachix"
+        )
+    return found
+
+
+def push(to: Target, path: str, token: str, deadline: float) -> float:
+    """Copy a path and all that it needs to a cache, and return the seconds it took.
+
+    The token is in the environment of that one program, or in a file that only this user can read and that
+    is removed again. Raises ``WrongSurroundings`` when it cannot be copied.
+    """
+    started = time.monotonic()
+    with _credentials(to, token) as (options, variables):
+        if to.cachix:
+            command: list[str] = ["cachix", "push", to.cachix, path]
+        else:
+            command = ["nix", *FEATURES, "copy", "--to", to.address, *options, path]
+        finished = retried(
+            lambda: process.run(
+                command,
+                environment=environment() | variables,
+                time_limit=max(1.0, deadline - time.monotonic()),
+            ),
+            is_network=lambda one: one.returncode != 0 and diagnostics.is_network(plain(one.output)),
+            what=f"copying to {to.shown}",
+        )
+    if finished.returncode != 0:
+        reason = _reason(finished.output).replace(token, "***") if token else _reason(finished.output)
+        raise WrongSurroundings(f"cannot copy to {to.shown}: {reason}")
+    return time.monotonic() - started
+
+
+@contextlib.contextmanager
+def _credentials(to: Target, token: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Options and variables by which one program may write to the cache."""
+    if to.cachix:
+        variables = {"CACHIX_AUTH_TOKEN": token} if token else {}
+        key = os.environ.get("CACHIX_SIGNING_KEY")
+        yield [], variables | ({"CACHIX_SIGNING_KEY": key} if key else {})
+        return
+    scheme, host = urlsplit(to.address).scheme, urlsplit(to.address).hostname
+    if scheme == "s3":
+        yield [], {name: value for name, value in os.environ.items() if _CLOUD.fullmatch(name)}
+        return
+    if scheme not in ("http", "https") or not token or host is None:
+        yield [], {}
+        return
+    if re.search(r"\s", token):
+        raise WrongInput("the token for the cache has white space in it")
+    # mkstemp makes files that only this user can read.
+    descriptor, name = tempfile.mkstemp(
+        prefix="kernel-actions-netrc-", dir=os.environ.get("RUNNER_TEMP") or None
+    )
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(f"machine {host}\nlogin kernel-actions\npassword {token}\n")
+        yield ["--option", "netrc-file", name], {}
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+# --- Closures as files ---
+
+
+def export(paths: Sequence[str], file: Path) -> int:
+    """Write ``paths`` and all that they need into ``file``, compressed, and return its size in bytes.
+
+    The format is that of ``nix-store --export`` in zstd; the last path in it is one that no other needs.
+    Raises ``WrongSurroundings``.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    listed = closure(paths)
+    part = file.with_name(f".{file.name}.part")
+    try:
+        _pipe(
+            ["nix-store", "--export", *listed],
+            [_zstd(), "--quiet", "--threads=0", "--force", "-o", str(part)],
+            f"cannot export to {file}",
+        )
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+    return file.stat().st_size
+
+
+def import_closure(file: Path) -> list[str]:
+    """Put what ``export`` wrote into this machine's store, and return the paths, what was exported last.
+
+    Nix takes paths without a signature only from root, or who is as good as root (``trusted-users``).
+    Raises ``WrongInput`` for a file that is none, ``WrongSurroundings`` when Nix does not take it.
+    """
+    if not file.is_file():
+        raise WrongInput("there is no such file", where=Place(file), repair="download it first, or export it")
+    output = _pipe(
+        [_zstd(), "--quiet", "--decompress", "--stdout", str(file)],
+        ["nix-store", "--import"],
+        f"cannot import {file}",
+    )
+    paths = [line for line in output.splitlines() if line.startswith("/")]
+    if not paths:
+        raise WrongInput("holds no paths of a Nix store", where=Place(file))
+    return paths
+
+
+def _zstd() -> str:
+    found = shutil.which("zstd")
+    if found is None:
+        raise WrongSurroundings("zstd is not installed", repair="install it, then run again")
+    return found
+
+
+def _pipe(first: Sequence[str], second: Sequence[str], failed: str) -> str:
+    """Run ``first | second``, and return what the second prints. Both end with this process's clean-up."""
+    variables = environment()
+    with tempfile.TemporaryFile() as said:
+        source = subprocess.Popen(
+            first, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, env=variables,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            sink = subprocess.Popen(
+                second, stdin=source.stdout, stdout=subprocess.PIPE, stderr=said, env=variables,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                assert source.stdout is not None
+                source.stdout.close()
+                output = sink.communicate()[0].decode(errors="replace")
+                codes = (source.wait(), sink.returncode)
+            finally:
+                process.end_group(sink)
+        finally:
+            process.end_group(source)
+        said.seek(0)
+        text = plain(said.read().decode(errors="replace"))
+    if codes != (0, 0):
+        raise WrongSurroundings(f"{failed}: {_reason(text)}", repair=_repair(text))
+    return output
+
+
+def _repair(text: str) -> str:
+    if "signature" in text or "trusted" in text or "privileged" in text:
+        return "import as root, or have the runner's user in trusted-users of nix.conf"
+    return "free some space, then run again" if "No space left" in text else ""
+
+
+# --- Running Nix ---
+
+
+def environment() -> dict[str, str]:
+    """The variables of every program here: no secrets, and messages that are read."""
+    return {**process.without_secrets(os.environ), "LC_ALL": "C", "NO_COLOR": "1"}
+
+
+def retried(
+    run: Callable[[], process.Finished], is_network: Callable[[process.Finished], bool], what: str
+) -> process.Finished:
+    """What ``run`` gives, again after a pause where the network failed."""
+    for number, pause in enumerate(PAUSES):
+        finished = run()
+        if not is_network(finished):
+            return finished
+        console.say(
+            f"The network failed ({_reason(finished.output)}): {what} again in {console.duration(pause)}, "
+            f"attempt {number + 2} of {len(PAUSES) + 1}"
+        )
+        time.sleep(pause)
+    return run()
+
+
+def _ask(*arguments: str, directory: Path | None = None, limit: float = _QUESTION_LIMIT) -> process.Finished:
+    return process.run(
+        ["nix", *FEATURES, *arguments], directory=directory, environment=environment(), time_limit=limit
+    )
+
+
+def _reason(output: str) -> str:
+    """The line of a program's output that says why it failed."""
+    lines = [line.strip() for line in plain(output).splitlines() if line.strip()]
+    errors = [line.removeprefix("error:").strip() for line in lines if line.startswith("error:")]
+    telling = [line for line in errors if line]
+    text = telling[-1] if telling else next(reversed(lines), "it said nothing")
+    return printable(_CREDENTIALS.sub("://***@", text))[:300]
+
+
+def _root(address: str) -> str:
+    """The folder that a store is in which is not at its own path: ``/folder``, or ``local?root=/folder``."""
+    if address.startswith("/"):
+        return address.partition("?")[0].rstrip("/")
+    scheme, _, query = address.partition("?")
+    if scheme.removesuffix("://") == "local":
+        for part in query.split("&"):
+            if part.startswith("root="):
+                return part.removeprefix("root=").rstrip("/")
+    return ""
+
+
+def _has_builders(value: str) -> bool:
+    """Whether Nix may build on other machines: the setting ``builders`` names them, or a file that does."""
+    for part in re.split(r"[;\n]", value):
+        if part.strip().startswith("@"):
+            with contextlib.suppress(OSError):
+                lines = Path(part.strip()[1:]).read_text(encoding="utf-8").splitlines()
+                if any(line.strip() and not line.strip().startswith("#") for line in lines):
+                    return True
+        elif part.strip():
+            return True
+    return False
