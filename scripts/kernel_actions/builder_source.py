@@ -8,13 +8,15 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernel_actions import builder, builder_rules, flake_lock
+from kernel_actions import builder, flake_lock
 from kernel_actions.builder import BuilderRevision
-from kernel_actions.builder_rules import VERSIONS_PATHS
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 from kernel_actions.flake_lock import LockedBuilder
+
+if TYPE_CHECKING:
+    from kernel_actions.builder_rules import Reader
 
 _LARGEST_FILE = 1_000_000
 
@@ -98,9 +100,9 @@ def _read_unknown(locked: LockedBuilder, source: Source) -> BuilderRevision:
 
 def _from_files(locked: LockedBuilder, files: Files) -> BuilderRevision:
     """The revision whose files these are."""
-    from kernel_actions import flake
+    from kernel_actions import builder_rules, flake
 
-    path = next((path for path in VERSIONS_PATHS if files.get(path) is not None), None)
+    path = next((path for path in builder_rules.VERSIONS_PATHS if files.get(path) is not None), None)
     if path is None:
         raise WrongInput(
             f"{locked.repository} has no versions.nix at revision {locked.commit or 'of its folder'}",
@@ -170,21 +172,25 @@ def _of_github(locked: LockedBuilder) -> Files:
 
 
 def _of_nix(locked: LockedBuilder) -> Files:
-    from kernel_actions import nix
+    from kernel_actions import builder_rules, nix
 
     names = dict.fromkeys(
-        path for versions in VERSIONS_PATHS for path in (versions, *builder_rules.paths(versions))
+        path
+        for versions in builder_rules.VERSIONS_PATHS
+        for path in (versions, *builder_rules.paths(versions))
     )
     return nix.read_files(locked.node, list(names))
 
 
-def _collect(read: builder_rules.Reader) -> dict[str, str | None]:
+def _collect(read: "Reader") -> dict[str, str | None]:
     """The files that planning needs; those beside a versions.nix only if that is there."""
-    for versions in VERSIONS_PATHS:
+    from kernel_actions import builder_rules
+
+    for versions in builder_rules.VERSIONS_PATHS:
         text = read(versions)
         if text is not None:
             return {versions: text, **{path: read(path) for path in builder_rules.paths(versions)}}
-    return dict.fromkeys(VERSIONS_PATHS)
+    return dict.fromkeys(builder_rules.VERSIONS_PATHS)
 
 
 def _cache(commit: str) -> Path | None:
