@@ -20,7 +20,8 @@ _CLOCKS = ("wall", "events")
 
 @dataclass(frozen=True)
 class Series:
-    """The samples of one side of a workload, in seconds a call, round by round.
+    """The samples of one side of a workload, in seconds a call, round by round. Peers and the copy are in
+    the first rounds alone, where rounds were added for the comparison with the baseline.
 
     ``clock``: ``events`` is the time on the GPU alone, ``wall`` the time on the host, from the first call
     to the end of what the calls started.
@@ -107,7 +108,7 @@ class Workload:
         mine = self.kernel(clock)
         for one in self.series:
             if one.kind == "peer" and one.clock == clock:
-                yield one, decide.compare(one.rounds, mine.rounds)
+                yield one, decide.compare(one.rounds, mine.rounds[: len(one.rounds)])
 
     def against_baseline(self, clock: Clock) -> Comparison | None:
         """The kernel's time in units of the baseline's."""
@@ -323,8 +324,9 @@ def _workload(one: Any) -> Workload:
         missing=tuple((_text(name), _text(reason)) for name, reason in one["missing"].items()),
         note=_text(one["note"]),
     )
-    lengths = {len(each.rounds) for each in series}
-    if not made.clocks or len(lengths) != 1 or 0 in lengths:
+    sides = {len(each.rounds) for each in series if each.kind in ("kernel", "baseline")}
+    others = {len(each.rounds) for each in series} - sides
+    if len(sides) != 1 or 0 in sides | others or max(others, default=0) > max(sides):
         raise ValueError(f"{made.name} has rounds that cannot be paired")
     return made
 

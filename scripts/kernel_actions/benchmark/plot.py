@@ -35,7 +35,7 @@ _COLOURS = {
 }
 _PEER_MARKERS: tuple[Marker, ...] = ("square", "triangle", "diamond", "cross", "plus")
 _WIDTH = 960
-_LEFT = 264
+_LEFT = 284
 _RIGHT = 770
 _ROW = 24
 _MARGIN = 24

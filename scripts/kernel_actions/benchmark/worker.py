@@ -37,6 +37,8 @@ BLOCK = 4
 _FEW_PASSES = 2
 # How long the device works before anything is timed, in seconds: clocks go up under load.
 _SPIN_UP = 0.5
+# No rounds are added to a workload that was measured for so long, in seconds.
+_LONGEST_MEASURING = 60.0
 # What a variant raises for what it is not made for.
 _REFUSALS = (TypeError, ValueError, NotImplementedError)
 
@@ -182,12 +184,19 @@ class Measurement:
         self.kernel.release()
         rounds = Rounds(pace)
         peers: list[Peer] = []
+        deadline = time.monotonic() + _LONGEST_MEASURING
         while rounds.count < job.rounds or (
-            other is not None and rounds.count < job.max_rounds and rounds.is_open(job.threshold)
+            other is not None
+            and rounds.count < job.max_rounds
+            and time.monotonic() < deadline
+            and rounds.is_open(job.threshold)
         ):
             if rounds.count == 0 or (other is not None and rounds.count % BLOCK == 0):
+                for peer in peers:
+                    peer.calls = ()  # They hold the inputs that are about to be made anew.
                 self._prepare(index, pace, other, rounds.count)
-                peers = self._peers(case, peers, is_first=rounds.count == 0)
+                if rounds.count < job.rounds:
+                    peers = self._peers(case, peers, is_first=rounds.count == 0)
             self._round(rounds, other, [peer for peer in peers if not peer.reason])
         print(f"{case.name}: {rounds.said()}, {rounds.count} rounds of {pace.calls} calls")
         return {
@@ -197,7 +206,8 @@ class Measurement:
             "calls": pace.calls,
             "flushed": pace.is_flushed,
             "copy_bytes": self.clocks.copy_bytes,
-            "series": rounds.series,
+            # Without that of a peer that stopped doing it.
+            "series": [one for one in rounds.series if len(one["rounds"]) >= job.rounds],
             "missing": {peer.name: peer.reason for peer in peers if peer.reason},
             "note": note,
         }
@@ -248,15 +258,17 @@ class Measurement:
             order.append(("baseline", "baseline", other))
             if rounds.count % 2:
                 order.reverse()
+        # Rounds that are added are for the comparison with the baseline alone.
+        has_others = rounds.count < self.job.rounds
         for clock in rounds.pace.clocks:
             seen: dict[tuple[str, str], list[float]] = {}
             for kind, name, side in order:
                 seen.setdefault((kind, name), []).append(side.sample(clock, rounds.pace.is_flushed))
-            if other is None:
+            if other is None and has_others:
                 self._others(clock, rounds.pace, seen, peers)
             for kind, name, side in reversed(order):
                 seen[kind, name].append(side.sample(clock, rounds.pace.is_flushed))
-            if other is not None:
+            if other is not None and has_others:
                 self._others(clock, rounds.pace, seen, peers)
             for (kind, name), samples in seen.items():
                 rounds.add(kind, name, clock, samples)
@@ -323,7 +335,11 @@ def _load(job: Job) -> ModuleType:
     from kernels import get_kernel
 
     module: ModuleType = get_kernel(
-        job.repo_id, version=job.version, backend=job.backend, trust_remote_code=True
+        job.repo_id,
+        version=job.version,
+        revision="main" if job.version is None else None,
+        backend=job.backend,
+        trust_remote_code=True,
     )
     _check_loaded(module, Path(job.folder))
     return module
