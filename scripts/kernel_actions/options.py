@@ -482,6 +482,72 @@ HUB_SERVER = Command(
     ),
 )
 
+PROJECT = Option(
+    "project", "Folder of the project that uses kernels, which holds pyproject.toml.", default="."
+)
+PLATFORMS = Option(
+    "platforms",
+    "Where the project runs, as in 'torch2.13-cu13.0-x86_64-linux': Torch, compute and system. "
+    "Empty: tool.kernel-actions.platforms of pyproject.toml.",
+    repeatable=True,
+)
+READ_TOKEN = Option(
+    "token",
+    "Token for the Hub, for repositories that not everybody may read. Empty: HF_TOKEN, or none.",
+    secret=True,
+)
+LOCK = Command(
+    name="lock",
+    summary="Check or update the kernels.lock of a project that uses kernels.",
+    environment="hub",
+    is_action=True,
+    holds_token=True,
+    takes_kernel=False,
+    options=(
+        PROJECT,
+        Option(
+            "mode",
+            "check: kernels.lock is what pyproject.toml declares, and all that it locks can be loaded. "
+            "update: lock the newest commit of each version.",
+            default="check",
+            kind="choice",
+            choices=("check", "update"),
+        ),
+        PLATFORMS,
+        Option(
+            "newest", "Fail the check, too, where a newer commit is there.", default="false", kind="boolean"
+        ),
+        HUB,
+        READ_TOKEN,
+        FORMAT,
+    ),
+    outputs=(
+        Output("changed", "Whether kernels.lock was written: true or false."),
+        Output("outdated", "The repositories with a newer commit, as a JSON list."),
+        Output("diff", "What an update changed, as a Markdown table."),
+    ),
+)
+DOWNLOAD = Command(
+    name="download",
+    summary="Download what kernels.lock locks, so that it loads without a network.",
+    environment="hub",
+    is_action=True,
+    holds_token=True,
+    takes_kernel=False,
+    options=(
+        PROJECT,
+        PLATFORMS,
+        Option(
+            "cache",
+            "Folder of the cache, to be named by HF_HUB_CACHE. Empty: the one that kernels uses here.",
+        ),
+        HUB,
+        READ_TOKEN,
+        FORMAT,
+    ),
+    outputs=(Output("cache", "Path of the cache."),),
+)
+
 ENVIRONMENT = Command(
     name="environment",
     summary="Make the locked environment that commands run in, and print its interpreter.",
@@ -509,6 +575,8 @@ COMMANDS: dict[str, Command] = {
         UPLOAD,
         RELEASE,
         VERIFY,
+        LOCK,
+        DOWNLOAD,
         PIPELINE,
         HUB_SERVER,
         ENVIRONMENT,

@@ -18,7 +18,17 @@ import pytest
 import yaml
 from kernel_actions.options import COMMANDS
 
-from tests.integration.conftest import ACT, ROOT, act, author_repository, embedded_hub, git
+from tests.hub.helpers import REPO as CONSUMED
+from tests.hub.helpers import write_kernel
+from tests.integration.conftest import (
+    ACT,
+    ROOT,
+    act,
+    author_repository,
+    embedded_hub,
+    git,
+    kernel_actions,
+)
 
 EXAMPLES = ROOT / "docs" / "examples"
 PAGES = ROOT / "docs" / "actions"
@@ -36,6 +46,11 @@ REPLACED = {
     # One machine makes one variant, and an embedded Hub takes that for a release.
     "release": {"hub: https://huggingface.co": "hub: ${{ vars.HUB }}\n          partial: true"},
     "verify": {"kernels-community/relu": REPOSITORY},
+    "lock": {"project: .": "project: consumer"},
+    "download": {
+        "project: .": "project: consumer",
+        "torch2.13-cu13.0-x86_64-linux": "torch2.13-cpu-x86_64-linux",
+    },
 }
 # The examples that are jobs of the one workflow, and which of them each one waits for.
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -47,6 +62,8 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "upload": ("test",),
     "release": ("upload",),
     "verify": ("release",),
+    "lock": (),
+    "download": (),
 }
 
 
@@ -142,6 +159,19 @@ def run(author: Path, work: Path, hub: str, event: str, name: str) -> Run:
     )
 
 
+def add_consumer(project: Path, kernel: Path, hub: str) -> None:
+    """A project that uses a kernel of ``hub``, which is published and locked."""
+    project.mkdir()
+    (project / "pyproject.toml").write_text(f'[tool.kernels.dependencies]\n"{CONSUMED}" = 1\n')
+    write_kernel(kernel)
+    for arguments in (
+        ["upload", str(kernel), "--hub", hub],
+        ["lock", "--mode", "update", "--project", str(project), "--hub", hub],
+    ):
+        finished = kernel_actions(ROOT, *arguments)
+        assert finished.returncode == 0, finished.stderr
+
+
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """One workflow of all examples, which was run, and its Hub."""
@@ -150,6 +180,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     git(author, "tag", BEFORE)
     (author / ".github" / "workflows" / "examples.yml").write_text(workflow(NEEDS))
     with embedded_hub(folder / "hub") as hub:
+        add_consumer(author / "consumer", folder / "relu", hub)
         done = run(author, folder / "act", hub, "push", "examples")
         assert done.returncode == 0, done.log
         assert set(done.results.values()) == {"success"}, done.log
@@ -246,6 +277,19 @@ def test_the_verify_example_loads_what_was_released(tried: Run) -> None:
     shown = [line for line in tried.log.splitlines() if line.startswith(f"[verify] {VARIANT}")]
     assert any(re.search(r"\bloaded\b", line) for line in shown), tried.log
     assert f"{REPOSITORY} at {tried.outputs['release-release']['commit']}, release 1.2.0" in tried.log
+
+
+def test_the_lock_example_finds_the_lock_as_it_should_be(tried: Run) -> None:
+    assert tried.outputs["lock"] == {"changed": "false", "outdated": "[]", "diff": ""}
+    assert f"[lock] {CONSUMED}" in tried.log
+
+
+def test_the_download_example_fills_a_cache(tried: Run) -> None:
+    cache = tried.kept / "download" / tried.outputs["download"]["cache"].rpartition("/")[2]
+    (snapshot,) = (cache / "kernels--acme--relu" / "snapshots").iterdir()
+    assert {path.name for path in snapshot.glob("build/*/*")} == {
+        "__init__.py", "metadata.json", "table.bin",
+    }  # fmt: skip
 
 
 def test_the_examples_are_jobs_by_the_schema_of_github(tmp_path: Path) -> None:

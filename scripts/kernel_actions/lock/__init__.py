@@ -1,0 +1,187 @@
+"""``lock``: kernels.lock of a project that uses kernels, checked or brought up to date.
+
+``check`` changes nothing, and fails for a lock that is missing, is not what pyproject.toml declares, or locks
+what cannot be loaded or was taken back. ``update`` writes what ``kernels lock`` would write.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_actions import built, console, github
+from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongInput
+from kernel_actions.hub import client
+from kernel_actions.lock import check, lockfile, platforms, project, update
+from kernel_actions.lock.check import Checked, Problem
+from kernel_actions.lock.lockfile import Locked
+from kernel_actions.lock.platforms import Platform
+from kernel_actions.lock.project import Project
+from kernel_actions.lock.update import Change
+
+if TYPE_CHECKING:
+    from kernel_actions.cli import Options
+
+_HEADER = ("kernel", "version", "commit", "release", "state")
+_CHANGES = ("kernel", "version", "from", "to", "variants gained", "variants lost")
+
+
+def run(options: Options) -> int:
+    """The command ``lock``. Raises ``KernelFailed``, ``WrongInput`` and ``WrongSurroundings``."""
+    found = project.read(Path(options.project))
+    wanted = wanted_platforms(options.platforms, found)
+    if options.mode == "update":
+        return _update(options, found, wanted)
+    return _check(options, found, wanted)
+
+
+def wanted_platforms(names: Sequence[str], found: Project) -> tuple[Platform, ...]:
+    """The platforms of those names, else those that the project declares. Raises ``WrongInput``."""
+    given = tuple(dict.fromkeys(platforms.parse(name) for name in names))
+    return given or found.platforms
+
+
+def _check(options: Options, found: Project, wanted: tuple[Platform, ...]) -> int:
+    path = found.lock_path
+    if not path.exists():
+        raise KernelFailed("there is no lock", where=Place(path), repair=lockfile.UPDATE)
+    locked = lockfile.read(path)
+    hub = client.connect(options.hub, options.token)
+    checked = [check.check_one(hub, one, wanted) for one in locked]
+    needed, unread = check.needed_by(hub, checked)
+    problems = [
+        *check.declared(found, locked),
+        *check.undeclared(found, locked, needed),
+        *(problem for one in checked for problem in one.problems),
+        *unread,
+    ]
+    if options.newest:
+        problems += [
+            Problem(f"{one.locked.repo_id} {one.locked.wanted} is {one.verdict}")
+            for one in checked
+            if one.state.is_outdated and not one.problems
+        ]
+    _print_check(options.format, checked, problems)
+    if problems:
+        errors = [KernelFailed(one.what, where=Place(path), repair=one.repair) for one in problems]
+        others: tuple[KernelActionsError, ...] = tuple(errors[1:])
+        raise KernelFailed(errors[0].what, where=errors[0].where, repair=errors[0].repair, others=others)
+    return EXIT_DONE
+
+
+def _print_check(form: str, checked: Sequence[Checked], problems: Sequence[Problem]) -> None:
+    outdated = [one.locked.repo_id for one in checked if one.state.is_outdated]
+    if form == "json":
+        value = {
+            "verdict": "failed" if problems else "passed",
+            "kernels": [_as_json(one) for one in checked],
+            "problems": [{"what": one.what, "repair": one.repair} for one in problems],
+        }
+        print(json.dumps(value, indent=2))
+        return
+    rows = [
+        (one.locked.repo_id, one.locked.wanted, one.locked.commit[:12], one.release, one.verdict)
+        for one in checked
+    ]
+    with github.untrusted_output():
+        print(console.table(_HEADER, rows))
+    if form == "github":
+        github.set_outputs({"changed": "false", "outdated": json.dumps(outdated), "diff": ""})
+        github.add_summary(
+            "### kernels.lock\n\n"
+            + console.markdown_table(_HEADER, rows)
+            + "".join(f"\n- {console.markdown_text(one.what)}" for one in problems)
+        )
+
+
+def _as_json(one: Checked) -> dict[str, Any]:
+    state = one.state
+    return {
+        "repo_id": one.locked.repo_id,
+        "version": one.locked.version,
+        "revision": one.locked.revision or None,
+        "commit": one.locked.commit,
+        "release": one.release,
+        "head": state.head.commit if state.head else None,
+        "head_release": state.head.release if state.head else None,
+        "outdated": state.is_outdated,
+        "rolled_back": state.rolled_back,
+        "variants": list(state.locked.variants) if state.locked else [],
+        "platforms": dict(one.chosen),
+    }
+
+
+def _update(options: Options, found: Project, wanted: tuple[Platform, ...]) -> int:
+    path = found.lock_path
+    before = update.locked_before(path)
+    hub = client.connect(options.hub, options.token)
+    text = update.newest(hub, found)
+    after = lockfile.parse(text, path)
+    changes = update.changes(hub, before, after)
+    update.check_platforms(path, changes, wanted)
+    old = _bytes(path)
+    is_changed = old != text.encode()
+    if is_changed:
+        built.write_whole(path, text.encode())
+    _print_update(options.format, path, after, changes, is_changed)
+    return EXIT_DONE
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise WrongInput(f"cannot be read: {error.strerror}", where=Place(path)) from error
+
+
+def _print_update(
+    form: str, path: Path, after: Sequence[Locked], changes: Sequence[Change], is_changed: bool
+) -> None:
+    if form == "json":
+        value = {
+            "changed": is_changed,
+            "lock": str(path),
+            "kernels": [
+                {
+                    "repo_id": one.repo_id,
+                    "version": one.wanted,
+                    "from": one.before_commit or None,
+                    "to": one.after.commit if one.after else None,
+                    "from_release": one.before.release if one.before else "",
+                    "to_release": one.after.release if one.after else "",
+                    "gained": list(one.gained),
+                    "lost": list(one.lost),
+                }
+                for one in changes
+            ],
+        }
+        print(json.dumps(value, indent=2))
+        return
+    rows = [_row(one) for one in changes if not one.is_empty]
+    said = f"{path} locks {len(after)} kernel{'' if len(after) == 1 else 's'}"
+    if not is_changed:
+        said += ", and is as it was"
+    with github.untrusted_output():
+        if rows:
+            print(console.table(_CHANGES, rows))
+            print()
+        print(said)
+    if form == "github":
+        diff = console.markdown_table(_CHANGES, rows) if rows else ""
+        outdated = json.dumps([])
+        github.set_outputs({"changed": str(is_changed).lower(), "outdated": outdated, "diff": diff})
+        github.add_summary(f"### kernels.lock\n\n{diff or 'Nothing is newer.'}\n")
+
+
+def _row(one: Change) -> tuple[str, ...]:
+    def named(commit: str, release: str) -> str:
+        return f"{commit[:12]} ({release})" if release else commit[:12]
+
+    before = named(one.before_commit, one.before.release if one.before else "") if one.before_commit else "-"
+    after = named(one.after.commit, one.after.release) if one.after else "-"
+    gained, lost = ", ".join(one.gained) or "-", ", ".join(one.lost) or "-"
+    return (one.repo_id, one.wanted, before, after, gained, lost)

@@ -1,0 +1,54 @@
+"""Locks kernels with the ``kernels`` package's own code, for the Hub of HF_ENDPOINT. A program of its own.
+
+It is run in a fresh process, as the package reads its settings when it is imported, and imports nothing
+of the suite. Its input is JSON: ``dependencies``, a map from repositories to versions, and ``trusted``, in
+place of the parameter ``trust_remote_code`` that ``kernels lock`` does not have. Its answer is JSON too:
+``lock``, the text of the file; or ``kind`` and ``error``.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def lock(dependencies: dict[str, int], trusted: Any) -> str:
+    """What ``kernels lock`` would write for ``dependencies``."""
+    from kernels import locking
+    from kernels._rust import KernelDependency, KernelVersion
+    from kernels.hf_hub import _get_hf_api
+
+    check = locking._check_trust_remote_code
+
+    def check_trust(*, repo_id: str, local_files_only: bool, trust_remote_code: Any) -> None:
+        check(repo_id=repo_id, local_files_only=local_files_only, trust_remote_code=trusted)
+
+    locking._check_trust_remote_code = check_trust
+    wanted = [
+        KernelDependency(repo_id=repo_id, version=KernelVersion.Version(version))
+        for repo_id, version in dependencies.items()
+    ]
+    return str(locking.extract_dependency_locks(wanted, api=_get_hf_api()).to_json())
+
+
+def main() -> None:
+    """Answer the question in the first file of the arguments by the second."""
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+
+    asked = json.loads(Path(sys.argv[1]).read_bytes())
+    try:
+        answer = {"lock": lock(asked["dependencies"], asked["trusted"])}
+    except (RepositoryNotFoundError, RevisionNotFoundError, ValueError) as error:
+        message = getattr(error, "server_message", None) or str(error)
+        answer = {"kind": "input", "error": f"{type(error).__name__}: {message}"}
+    except (HfHubHTTPError, httpx2.HTTPError, OSError) as error:
+        answer = {"kind": "surroundings", "error": f"{type(error).__name__}: {error}"}
+    except (ImportError, AttributeError, TypeError) as error:
+        what = f"this version of kernels locks in another way: {type(error).__name__}: {error}"
+        answer = {"kind": "surroundings", "error": what}
+    Path(sys.argv[2]).write_text(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
