@@ -547,6 +547,38 @@ DOWNLOAD = Command(
     ),
     outputs=(Output("cache", "Path of the cache."),),
 )
+WHEEL = Command(
+    name="wheel",
+    summary="Turn built or published variants into wheels, for who cannot use the Hub.",
+    environment="kernel",
+    is_action=True,
+    holds_token=True,
+    options=(
+        BUILD_DIR,
+        Option("revision", "Commit, branch or tag on the Hub. Empty: the variants of build-dir."),
+        REPO_ID,
+        Option("only", "Only variants that match this glob, as in '*-cu130-*'.", repeatable=True),
+        Option("wheel-version", "Version of the wheels, as in 1.2.0. Empty: the release that is published."),
+        Option("output", "Folder for the wheels.", default="dist"),
+        Option(
+            "index",
+            "Write a package index over all wheels of the folder, into simple/ of it.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "index-address",
+            "Where the wheels will be served, as in https://example.org/wheels. Empty: beside the index.",
+        ),
+        HUB,
+        READ_TOKEN,
+        FORMAT,
+    ),
+    outputs=(
+        Output("wheels", "Paths of the wheels, as a JSON list."),
+        Output("index", "Path of the package index; empty without one."),
+    ),
+)
 
 ENVIRONMENT = Command(
     name="environment",
@@ -577,6 +609,7 @@ COMMANDS: dict[str, Command] = {
         VERIFY,
         LOCK,
         DOWNLOAD,
+        WHEEL,
         PIPELINE,
         HUB_SERVER,
         ENVIRONMENT,

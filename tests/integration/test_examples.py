@@ -46,6 +46,7 @@ REPLACED = {
     # One machine makes one variant, and an embedded Hub takes that for a release.
     "release": {"hub: https://huggingface.co": "hub: ${{ vars.HUB }}\n          partial: true"},
     "verify": {"kernels-community/relu": REPOSITORY},
+    "wheel": {"kernels-community/relu": REPOSITORY},
     "lock": {"project: .": "project: consumer"},
     "download": {
         "project: .": "project: consumer",
@@ -62,6 +63,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "upload": ("test",),
     "release": ("upload",),
     "verify": ("release",),
+    "wheel": ("release",),
     "lock": (),
     "download": (),
 }
@@ -290,6 +292,14 @@ def test_the_download_example_fills_a_cache(tried: Run) -> None:
     assert {path.name for path in snapshot.glob("build/*/*")} == {
         "__init__.py", "metadata.json", "table.bin",
     }  # fmt: skip
+
+
+def test_the_wheel_example_makes_the_wheel_of_the_release(tried: Run) -> None:
+    (path,) = json.loads(tried.outputs["wheel"]["wheels"])
+    assert path == "dist/grayscale-1.2.0+torch213cpucxx11-cp39-abi3-manylinux_2_28_x86_64.whl"
+    assert (tried.kept / "wheel" / path).is_file()
+    page = (tried.kept / "wheel" / tried.outputs["wheel"]["index"]).with_name("grayscale") / "index.html"
+    assert "grayscale-1.2.0%2Btorch213cpucxx11" in page.read_text()
 
 
 def test_the_examples_are_jobs_by_the_schema_of_github(tmp_path: Path) -> None:

@@ -1,0 +1,345 @@
+"""``wheel``: built or published variants as wheels, for machines that cannot use the Hub.
+
+A wheel holds a variant as it is, byte for byte, as the package that the kernel is imported by: the hashes
+of its metadata.json can be checked where it is installed. The runtime of Torch and of the backend is never
+in it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_actions import __version__, built, console, download, github, manifest
+from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput, WrongSurroundings
+from kernel_actions.hub import client
+from kernel_actions.hub.client import Hub, RemoteFile
+from kernel_actions.release import plan, record
+from kernel_actions.release.record import Record
+from kernel_actions.wheel import archive, index, metadata, tags
+from kernel_actions.wheel.metadata import Kernel
+from kernel_actions.wheel.tags import Identity
+
+if TYPE_CHECKING:
+    from kernel_actions.cli import Options
+
+_METADATA = "metadata.json"
+# A metadata.json has some kilobytes, a licence some dozens of them.
+_LARGEST = 5_000_000
+_LICENSES = re.compile(r"(?:LICEN[CS]E|COPYING|NOTICE|AUTHORS)(?:[.-][A-Za-z0-9._-]{1,40})?", re.IGNORECASE)
+_LIBRARY = re.compile(r"\.(?:so(?:\.[0-9.]+)?|dylib|dll|pyd)$")
+# What comes with Torch or with the backend's runtime, and must be the one that Torch has loaded.
+_FOREIGN = re.compile(
+    r"(?:lib)?(?:torch|c10|caffe2|shm|cuda|cudart|cublas|cudnn|cufft|cupti|curand|cusolver|cusparse|nccl|"
+    r"nvrtc|nvjitlink|nvtoolsext|nvshmem|amdhip|amd_comgr|hip|hsa|roc|rccl|miopen|sycl|ze_|mkl|dnnl|tvm|"
+    r"stdc\+\+|gcc_s|gomp|python\d)",
+    re.IGNORECASE,
+)
+_HEADER = ("variant", "wheel", "size")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a variant is from: its folder, and what is known of it. ``commit`` is that on the Hub; it and
+    ``repo_id`` are empty for a variant that was built here."""
+
+    folder: Path
+    release: str
+    licenses: tuple[Path, ...]
+    repo_id: str = ""
+    commit: str = ""
+    builder: str = ""
+
+    @property
+    def variant(self) -> str:
+        """The variant's name."""
+        return self.folder.name
+
+
+@dataclass(frozen=True)
+class Made:
+    """A wheel that was made: its path, its size in bytes and its SHA-256."""
+
+    variant: str
+    path: Path
+    size: int
+    hash: str
+
+
+def run(options: Options) -> int:
+    """The command ``wheel``.
+
+    Raises ``KernelFailed`` for a variant that makes no wheel, ``WrongInput`` and ``WrongSurroundings``.
+    """
+    seconds = download.source_date()
+    version = metadata.version(options.wheel_version) if options.wheel_version else ""
+    output = Path(options.output)
+    with ExitStack() as stack:
+        if options.revision:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kernel-actions-wheel-")))
+            sources = _published(options, folder, version)
+        elif options.repo_id:
+            raise WrongInput(
+                "no revision of the repository is given",
+                repair="give --revision: a tag, a branch or a commit",
+            )
+        else:
+            sources = _built(options, version)
+        made = [make(source, output, seconds) for source in sources]
+    page = index.write(output, options.index_address) if options.index or options.index_address else None
+    _print(options.format, made, page)
+    return EXIT_DONE
+
+
+def make(source: Source, output: Path, seconds: int) -> Made:
+    """Write the wheel of a variant into ``output``. Its bytes follow from the variant alone.
+
+    Raises ``KernelFailed`` for a variant that is not intact, or that its tag would say too much of.
+    """
+    identity = tags.identify(source.variant)
+    files = _files(source.folder)
+    values = _values(source.folder / _METADATA)
+    kernel = metadata.read(values, source.folder / _METADATA, source.repo_id)
+    if _METADATA not in files:
+        raise KernelFailed(f"has no {_METADATA}", where=Place(source.folder))
+    # So were variants laid out that old loaders read: the package in a folder of its name.
+    is_folded = "__init__.py" not in files
+    if is_folded and f"{kernel.package}/__init__.py" not in files:
+        raise KernelFailed("has no __init__.py", where=Place(source.folder))
+    built.check_intact(built.BuiltVariant(source.folder, "", 0, None, "", ""))
+    tag = identity.tag(uses_python=_check_libraries(source, identity, files))
+    full = metadata.full_version(source.release, identity)
+    stem = metadata.stem(kernel, full)
+    info = f"{stem}.dist-info"
+    licenses = {path.name: path for path in source.licenses}
+    prefix = "" if is_folded else f"{kernel.package}/"
+    content: dict[str, Path | bytes] = {f"{prefix}{name}": path for name, path in files.items()}
+    if is_folded:
+        content[f"{kernel.package}/{_METADATA}"] = content.pop(_METADATA)
+    content |= {f"{info}/licenses/{name}": path for name, path in licenses.items()}
+    content[f"{info}/METADATA"] = metadata.core_metadata(kernel, identity, full, sorted(licenses)).encode()
+    content[f"{info}/WHEEL"] = metadata.wheel_file(identity, tag).encode()
+    content[f"{info}/provenance.json"] = _provenance(source, kernel)
+    path = output / f"{stem}-{tag}.whl"
+    digest = archive.write(path, content, info, seconds)
+    return Made(source.variant, path, path.stat().st_size, digest)
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """The variant's files by path in its folder. Raises ``KernelFailed`` for a name that is not plain, and
+    ``WrongInput`` for a link out of it."""
+    listed = client.local_files(folder, "variant")
+    files = {path.removeprefix("variant/"): file.source for path, file in listed.items()}
+    for name in files:
+        try:
+            download.check_path(name, folder.name)
+        except WrongInput as error:
+            raise KernelFailed(
+                f"has a file {name!r}, whose name no builder makes", where=Place(folder)
+            ) from error
+    return files
+
+
+def _values(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        values = json.loads(data) if len(data) <= _LARGEST else None
+    except OSError as error:
+        raise KernelFailed(f"cannot be read: {error.strerror}", where=Place(path)) from error
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise KernelFailed("is not a JSON object", where=Place(path))
+    return values
+
+
+def _check_libraries(source: Source, identity: Identity, files: dict[str, Path]) -> bool:
+    """Check that the libraries keep what the tag says, and return whether one is an extension of Python."""
+    libraries = {name: path for name, path in files.items() if _LIBRARY.search(name)}
+    if identity.is_compiled and not libraries:
+        raise KernelFailed("has no extension, but a name of one that has", where=Place(source.folder))
+    for name, path in libraries.items():
+        if not identity.is_compiled:
+            raise KernelFailed("is a library, and a noarch variant has none", where=Place(path))
+        if _FOREIGN.match(name.rpartition("/")[2]):
+            raise KernelFailed(
+                "comes with Torch or its backend, and is not to be in a wheel",
+                where=Place(path),
+                repair="link to it, and leave it to the Torch that is installed",
+            )
+        _check_abi(path, identity)
+    return any(".abi3." in name for name in libraries)
+
+
+def _check_abi(path: Path, identity: Identity) -> None:
+    """Raise ``KernelFailed`` where the library needs more than its tag says."""
+    from kernel_actions.compliance import binary, variant
+
+    found = binary.read(path, variant.parse_name(identity.variant))
+    rules = [binary.binary_readable, binary.binary_system, binary.binary_manylinux, binary.binary_macos]
+    if ".abi3." in path.name:
+        rules.append(binary.binary_python_abi)
+    for rule in rules:
+        for problem in rule(found):
+            raise KernelFailed(
+                f"{problem.message}, which the tag of the wheel would not say",
+                where=Place(path),
+                repair="build it by the builder: kernel-actions compliance tells all that is wrong",
+            )
+
+
+def _provenance(source: Source, kernel: Kernel) -> bytes:
+    """What the wheel was made of, for who has only the wheel."""
+    value = {
+        "schema": 1,
+        "kernel": kernel.name,
+        "variant": source.variant,
+        "release": source.release,
+        "hub": {"repo_id": source.repo_id, "commit": source.commit} if source.repo_id else None,
+        "builder": source.builder or None,
+        "metadata": {"sha256": hashlib.sha256((source.folder / _METADATA).read_bytes()).hexdigest()},
+        "provenance": kernel.provenance,
+        "made_by": f"kernel-actions {__version__}",
+    }
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def _built(options: Options, version: str) -> list[Source]:
+    """The variants of the kernel's build folder."""
+    directory = options.kernel_dir
+    build_dir = directory / options.build_dir
+    found = [one for one in built.find(build_dir) if _is_wanted(one.name, options.only)]
+    if not found:
+        raise WrongInput(
+            f"{build_dir} has no built variant" + (" of that name" if options.only else ""),
+            repair="build one first: kernel-actions build; or give --repo-id and --revision",
+        )
+    licenses = _licenses(directory)
+    if not version:
+        console.say("No --wheel-version is given: these are wheels of a development version")
+    return [
+        Source(one.path, version or f"{one.version}.0.0.dev0", licenses, builder=one.builder) for one in found
+    ]
+
+
+def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _licenses(directory: Path) -> tuple[Path, ...]:
+    """The licence files of a folder."""
+    found = [
+        path
+        for path in sorted(directory.iterdir() if directory.is_dir() else [])
+        if _LICENSES.fullmatch(path.name) and path.is_file() and path.stat().st_size <= _LARGEST
+    ]
+    if not found:
+        console.say(f"warning: {directory} has no licence file for the wheels")
+    return tuple(found)
+
+
+def _published(options: Options, folder: Path, version: str) -> list[Source]:
+    """The variants of a revision on the Hub, downloaded into ``folder`` and compared with their hashes."""
+    repo_id = options.repo_id or manifest.load(options.kernel_dir).repo_id or ""
+    if not repo_id:
+        raise WrongInput("no repository is given", repair="give --repo-id, or set general.hub.repo-id")
+    client.check_repo_id(repo_id)
+    hub = client.connect(options.hub, options.token)
+    commit = client.resolve(hub, repo_id, options.revision)
+    files = client.remote_files(hub, repo_id, commit)
+    for path in files:
+        download.check_path(path, repo_id)
+    names = [name for name in sorted(plan.variants_in(files)) if _is_wanted(name, options.only)]
+    if not names:
+        raise WrongInput(
+            f"{repo_id} has no such variant at {options.revision}",
+            repair=f"it has {', '.join(sorted(plan.variants_in(files))) or 'none at all'}",
+        )
+    wanted = {path: file for path, file in files.items() if plan.variant_of(path) in names}
+    texts = {
+        path: file for path, file in files.items() if _LICENSES.fullmatch(path) and file.size <= _LARGEST
+    }
+    _fetch(hub, repo_id, commit, wanted | texts, folder)
+    known = _record(hub, repo_id, commit, files)
+    licenses = tuple(folder / path for path in sorted(texts)) or _licenses_of_main(
+        hub, repo_id, folder / "main"
+    )
+    sources = []
+    for name in names:
+        release = version or _release(known, name, options.revision, repo_id)
+        builder = known.variants[name].builder if known and name in known.variants else ""
+        sources.append(Source(folder / "build" / name, release, licenses, repo_id, commit, builder))
+    return sources
+
+
+def _fetch(hub: Hub, repo_id: str, commit: str, wanted: dict[str, RemoteFile], folder: Path) -> None:
+    import glob
+
+    client.download(hub, repo_id, commit, [glob.escape(path) for path in sorted(wanted)], folder)
+    for path, file in wanted.items():
+        if not (folder / path).is_file() or not client.local_file(folder / path).is_same(file):
+            raise WrongSurroundings(
+                f"{path} of {repo_id} did not arrive as the Hub lists it", repair="run again"
+            )
+
+
+def _licenses_of_main(hub: Hub, repo_id: str, folder: Path) -> tuple[Path, ...]:
+    """The licence files that are beside the card."""
+    files = client.remote_files(hub, repo_id, client.MAIN)
+    texts = {
+        path: file for path, file in files.items() if _LICENSES.fullmatch(path) and file.size <= _LARGEST
+    }
+    if not texts:
+        console.say(f"warning: {repo_id} has no licence file for the wheels")
+        return ()
+    folder.mkdir()
+    _fetch(hub, repo_id, client.MAIN, texts, folder)
+    return tuple(folder / path for path in sorted(texts))
+
+
+def _record(hub: Hub, repo_id: str, commit: str, files: dict[str, RemoteFile]) -> Record | None:
+    data = client.read_file(hub, repo_id, commit, record.FILE_NAME) if record.FILE_NAME in files else None
+    return None if data is None else record.read(data, f"{repo_id} at {commit[:12]}")
+
+
+def _release(known: Record | None, name: str, revision: str, repo_id: str) -> str:
+    """The release at a revision: the recorded one, or that of the tag that was given."""
+    if known is not None:
+        return metadata.version(str(known.release))
+    if re.fullmatch(r"v\d+\.\d+\.\d+.*", revision):
+        return metadata.version(revision.removeprefix("v"))
+    raise WrongInput(
+        f"{repo_id} records no release at {revision}, so {name} has no version",
+        repair="give one by --wheel-version 1.2.0",
+    )
+
+
+def _print(form: str, made: Sequence[Made], page: Path | None) -> None:
+    if form == "json":
+        value = {
+            "wheels": [
+                {"variant": one.variant, "path": str(one.path), "bytes": one.size, "sha256": one.hash}
+                for one in made
+            ],
+            "index": str(page) if page else None,
+        }
+        print(json.dumps(value, indent=2))
+        return
+    rows = [(one.variant, one.path.name, console.size(one.size)) for one in made]
+    with github.untrusted_output():
+        print(console.table(_HEADER, rows))
+        if page:
+            print(f"\nIndex: {page}")
+    if form == "github":
+        paths = json.dumps([str(one.path) for one in made])
+        github.set_outputs({"wheels": paths, "index": str(page) if page else ""})
+        github.add_summary(f"### Wheels\n\n{console.markdown_table(_HEADER, rows)}")
