@@ -34,7 +34,7 @@ def facts(clocks: Clocks) -> Facts:
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "os": f"{platform.system()} {platform.release()}",
+        "os": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "kernels": _version("kernels"),
