@@ -283,16 +283,55 @@ TEST = Command(
         ),
         Option(
             "environment",
-            "Where the tests run: current (this suite's own environment).",
+            "Where the tests run: current (this suite's own one), pip (an environment made for the variant, with "
+            "its Torch; kept in the cache), nix (the builder's ciTests).",
             default="current",
             kind="choice",
-            choices=("current",),
+            choices=("current", "pip", "nix"),
         ),
+        Option("marker", "Marker of the tests to run. Empty: all.", default="kernels_ci"),
+        Option(
+            "tests", "Files and folders of tests, in the kernel's folder.", default="tests", repeatable=True
+        ),
+        Option("pytest-args", "Further arguments of pytest, as in --pytest-args='-k \"not large\"'."),
+        Option(
+            "test-time-limit",
+            "Seconds after which a test, and with it the run, is ended.",
+            default="600",
+            kind="integer",
+        ),
+        Option("time-limit", "Seconds after which the run is ended.", default="3600", kind="integer"),
+        Option(
+            "opcheck",
+            "Check every operator of the kernel too, by torch.library.opcheck and torch.compile, with the "
+            "inputs that tests/samples.py gives.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "sanitize",
+            "Run the tests under this tool of compute-sanitizer; what it finds is a failure.",
+            default="none",
+            kind="choice",
+            choices=("none", "memcheck", "racecheck", "initcheck", "synccheck"),
+        ),
+        Option(
+            "nix-tests",
+            "With environment nix: path of the tests in the store, or the file that build exported them to. "
+            "Empty: build them.",
+        ),
+        Option(
+            "merge",
+            "Show the test reports below this folder as one table, variant by GPU, in place of testing, and "
+            "fail unless all passed.",
+        ),
+        Option("expect", "With merge: variants that have to be there, as in the plan.", repeatable=True),
         Option("junit", "Write a JUnit report to this file."),
         FORMAT,
     ),
     outputs=(
         Output("passed", "Number of tests that passed."),
+        Output("verdict", "passed, failed, or untested where kernel-actions.toml allows it."),
         Output("report", "Path of the JSON test report."),
     ),
 )

@@ -166,6 +166,54 @@ SETTINGS_TOML = Table(
             ),
             "Which runners the jobs are for.",
         ),
+        Key(
+            "test",
+            Table(
+                (
+                    Key(
+                        "allow-untested",
+                        Named(
+                            "a glob of variants' names",
+                            pattern=r"[A-Za-z0-9_.*?\[\]!-]+",
+                            hint='as in "*-rocm*" = "none of our runners has such a GPU"',
+                            of=TextOrList(
+                                Text(what="a reason in words", pattern=NOT_EMPTY),
+                                what="a reason in words",
+                                hint='as in "*-rocm*" = "none of our runners has such a GPU"',
+                                least=1,
+                            ),
+                            what="a table of reasons",
+                        ),
+                        "Variants that may go untested, by globs of their names, each with the reason. It is "
+                        "shown in every summary. A test that fails is a failure nevertheless.",
+                        example={"*-rocm*": "none of our runners has such a GPU"},
+                    ),
+                    Key(
+                        "environment-variables",
+                        TextOrList(
+                            Text(what="the name of a variable", pattern=r"[A-Za-z_][A-Za-z0-9_]*"),
+                            what="a list of names of variables",
+                            hint='as in environment-variables = ["MY_TESTS_SIZE"]',
+                        ),
+                        "Variables that the tests get beside those of docs/testing.md. None that holds a "
+                        "secret.",
+                        example=["MY_TESTS_SIZE"],
+                    ),
+                    Key(
+                        "requirements",
+                        TextOrList(
+                            Text(what="a package with its versions", pattern=NOT_EMPTY),
+                            what="a list of packages",
+                            hint='as in requirements = ["einops>=0.8"]',
+                        ),
+                        "Python packages that the tests take, for `test --environment pip`, beside "
+                        "python-depends of build.toml.",
+                        example=["einops>=0.8"],
+                    ),
+                )
+            ),
+            "What the kernel's tests take, and which variants go without.",
+        ),
     )
 )
 
@@ -208,7 +256,9 @@ class Settings(NamedTuple):
     ``build_runners`` and ``test_runners`` map ``<system>.<backend>`` or ``<system>`` to labels.
     ``demo`` is a Python file that the pipeline calls with the loaded kernel. ``tag_prefix`` is what
     stands before ``vX.Y.Z`` in the names of the kernel's git tags. ``limits`` are by backend, with the
-    empty string for all. ``selectors`` are those of ``SELECTORS`` that ``[matrix]`` has.
+    empty string for all. ``selectors`` are those of ``SELECTORS`` that ``[matrix]`` has. ``allow_untested``
+    maps globs of variants' names to why those may go untested; ``test_requirements`` are packages that
+    the tests take, and ``test_variables`` the variables that they get.
     """
 
     demo: str | None = None
@@ -217,6 +267,9 @@ class Settings(NamedTuple):
     test_runners: Mapping[str, Labels] = MappingProxyType({})
     limits: Mapping[str, Limits] = MappingProxyType({})
     selectors: Mapping[str, Selector] = MappingProxyType({})
+    allow_untested: Mapping[str, str] = MappingProxyType({})
+    test_requirements: tuple[str, ...] = ()
+    test_variables: tuple[str, ...] = ()
 
     def limit(self, backend: str) -> Limits:
         """The limits of a job of ``backend``: its own, else those of all."""
@@ -252,7 +305,7 @@ def load(kernel_dir: Path, known: dict[Path, Mapping[str, Any]] | None = None) -
             known[path] = _read(path)
         general = known[path]
     merged = {**general, **found}
-    for name in ("build_runners", "test_runners", "limits", "selectors"):
+    for name in ("build_runners", "test_runners", "limits", "selectors", "allow_untested"):
         merged[name] = {**general.get(name, {}), **found.get(name, {})}
     for backend, limits in found.get("limits", {}).items():
         merged["limits"][backend] = limits.over(general.get("limits", {}).get(backend, Limits()))
@@ -289,6 +342,13 @@ def _read(path: Path) -> dict[str, Any]:
             for name, value in values.get("matrix", {}).items()
         },
     }
+    test = values.get("test", {})
+    found["allow_untested"] = {
+        pattern: "; ".join(_texts(why)) for pattern, why in test.get("allow-untested", {}).items()
+    }
+    for key, name in (("requirements", "test_requirements"), ("environment-variables", "test_variables")):
+        if key in test:
+            found[name] = _texts(test[key])
     if "demo" in values.get("pipeline", {}):
         found["demo"] = values["pipeline"]["demo"]
     if "tag-prefix" in values.get("release", {}):

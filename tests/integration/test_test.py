@@ -102,7 +102,7 @@ def test_passing(kernel: Path, tmp_path: Path) -> None:
         (None, "has no tests (add tests/test_tiny.py with tests marked"),
         ("import missing_module\n", "No module named 'missing_module'"),
         (MARKED + "def test_a(: pass\n", "invalid syntax"),
-        (MARKED + "import os\ndef test_a(): os.abort()\n", "the tests ended early: killed by signal 6"),
+        (MARKED + "import os\ndef test_a(): os.abort()\n", "the tests ended early: killed by SIGABRT (6) in tests/test_tiny.py::test_a"),
         (MARKED + "import os\ndef test_a(): os._exit(0)\n", "the tests ended early: exit code 0"),
         (MARKED + "import sys\ndef test_a(): sys.exit(0)\n", "1 of 1 tests failed"),
         (MARKED + "raise KeyboardInterrupt\n", "the tests ended early"),
@@ -124,7 +124,7 @@ def test_a_gpu_variant_without_a_gpu(kernel: Path) -> None:
     (kernel / "build" / "torch-cpu" / "metadata.json").write_text(json.dumps(metadata))
     finished = _run(kernel, PASSING)
     assert finished.returncode == 3
-    assert "torch-cpu needs a GPU and Torch sees none" in finished.stderr
+    assert "torch-cpu needs a GPU and there is no GPU: this machine has no driver of NVIDIA" in finished.stderr
 
 
 @pytest.mark.parametrize(

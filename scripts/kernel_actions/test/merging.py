@@ -1,0 +1,195 @@
+"""The reports of many variants, from many machines, as one table: variant × GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from kernel_actions import built, console, github
+from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongInput
+from kernel_actions.test.model import SCHEMA, Verdict
+from kernel_actions.test.show import SIGNS
+
+SUFFIX = ".test-report.json"
+# The merged reports, in the folder that they were found in.
+FILE_NAME = "test-reports.json"
+_LARGEST = 50_000_000
+_MOST = 10_000
+_CPU = "no GPU"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A report: of which variant, the digest of the files that were tested, on which GPU (``None``: on
+    none), the verdict, the counts, and why it has not passed or may go untested."""
+
+    variant: str
+    digest: str | None
+    gpu: str | None
+    verdict: Verdict
+    passed: int
+    failed: int
+    skipped: int
+    not_run: int
+    why: str
+    allowed: str | None
+    path: Path
+
+    @property
+    def column(self) -> str:
+        """Its column of the table."""
+        return self.gpu or _CPU
+
+
+def merge(folder: Path, variants: Sequence[str], form: str) -> int:
+    """The command ``test --merge``: read the reports below ``folder``, show one table, and write them as one
+    file. ``variants`` are those that have to be there.
+
+    Raises ``KernelFailed`` when one has not passed, is missing, or when reports are about different files.
+    """
+    if not folder.is_dir():
+        raise WrongInput("there is no such folder", where=Place(folder))
+    entries = read_all(folder)
+    if not entries:
+        raise KernelFailed("holds no test reports, so that nothing was tested", where=Place(folder))
+    missing = sorted(set(variants) - {one.variant for one in entries})
+    built.write_json(folder / FILE_NAME, as_json(entries, missing))
+    if form == "json":
+        print(json.dumps(as_json(entries, missing), indent=2))
+    else:
+        header, rows = table(entries, missing)
+        print(console.table(header, rows))
+        for one in _untested(entries):
+            print(one)
+    if form == "github":
+        header, rows = table(entries, missing)
+        listed = "".join(f"- {console.markdown_text(one)}\n" for one in _untested(entries))
+        github.add_summary(f"### Tests\n\n{console.markdown_table(header, rows)}\n{listed}")
+        verdict = "failed" if _errors(entries, missing) else "passed"
+        passed = str(sum(one.passed for one in entries))
+        github.set_outputs({"passed": passed, "verdict": verdict, "report": str(folder / FILE_NAME)})
+    errors = _errors(entries, missing)
+    if errors:
+        raise KernelFailed(
+            errors[0].what, where=errors[0].where, repair=errors[0].repair, others=tuple(errors[1:])
+        )
+    return EXIT_DONE
+
+
+def read_all(folder: Path) -> tuple[Entry, ...]:
+    """The reports below ``folder``, by variant and GPU. Raises ``KernelFailed`` for one that is damaged."""
+    paths = sorted(folder.rglob(f"*{SUFFIX}"))
+    if len(paths) > _MOST:
+        raise WrongInput(f"holds more than {_MOST} test reports", where=Place(folder))
+    found = [read(path) for path in paths if path.is_file()]
+    return tuple(sorted(found, key=lambda one: (one.variant, one.column, str(one.path))))
+
+
+def read(path: Path) -> Entry:
+    """One report. Raises ``KernelFailed`` when it is none: it may come from anywhere."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError("is larger than 50 MB")
+        value: dict[str, Any] = json.loads(path.read_bytes())
+        if value["schema"] != SCHEMA:
+            raise ValueError(f"has the schema {value['schema']!r}")
+        verdict = value["verdict"]
+        counts = [value[name] for name in ("passed", "failed", "skipped", "not_run")]
+        if verdict not in get_args(Verdict) or not all(type(one) is int and one >= 0 for one in counts):
+            raise ValueError("is not of this form")
+        reason = value["reason"]
+        entry = Entry(
+            variant=_text(value["variant"]),
+            digest=_text(value["digest"]) if value["digest"] is not None else None,
+            gpu=_text(value["gpu"]) if value["gpu"] is not None else None,
+            verdict=verdict,
+            passed=counts[0],
+            failed=counts[1],
+            skipped=counts[2],
+            not_run=counts[3],
+            why=_text(reason["text"]) if reason is not None else "",
+            allowed=_text(value["allowed"]) if value["allowed"] is not None else None,
+            path=path,
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise KernelFailed(
+            f"is no test report: {type(error).__name__}: {error}",
+            where=Place(path),
+            repair="test the variant again",
+        ) from error
+    # What it says of itself has to agree with what it counts.
+    is_passed = entry.passed > 0 and entry.failed == 0 and reason is None
+    if is_passed != (entry.verdict == "passed") or (entry.verdict == "untested" and not entry.allowed):
+        raise KernelFailed("contradicts itself", where=Place(path), repair="test the variant again")
+    return entry
+
+
+def table(entries: Sequence[Entry], missing: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The header and the rows: a variant a row, a GPU a column."""
+    columns = sorted({one.column for one in entries}, key=lambda name: (name != _CPU, name))
+    names = sorted({one.variant for one in entries} | set(missing))
+    rows = []
+    for name in names:
+        cells = []
+        for column in columns:
+            here = [one for one in entries if one.variant == name and one.column == column]
+            cells.append("; ".join(_cell(one) for one in here))
+        rows.append((name, *(cells if any(cells) else ["❌ not tested", *cells[1:]])))
+    return ("variant", *columns), rows
+
+
+def as_json(entries: Sequence[Entry], missing: Sequence[str]) -> dict[str, Any]:
+    """The merged reports for programs. ``verdict`` is ``passed`` when no variant failed or is missing."""
+    return {
+        "schema": SCHEMA,
+        "verdict": "failed" if _errors(entries, missing) else "passed",
+        "missing": list(missing),
+        "reports": [
+            {
+                "variant": one.variant, "digest": one.digest, "gpu": one.gpu, "verdict": one.verdict,
+                "passed": one.passed, "failed": one.failed, "skipped": one.skipped, "not_run": one.not_run,
+                "reason": one.why or None, "allowed": one.allowed, "path": one.path.as_posix(),
+            }
+            for one in entries
+        ],
+    }  # fmt: skip
+
+
+def _cell(one: Entry) -> str:
+    counts = f"{one.passed} passed" + (f", {one.failed} failed" if one.failed else "")
+    counts += f", {one.not_run} not run" if one.not_run else ""
+    return f"{SIGNS[one.verdict]} " + ("untested" if one.verdict == "untested" else counts)
+
+
+def _untested(entries: Sequence[Entry]) -> list[str]:
+    return [
+        f"{one.variant} is untested, as kernel-actions.toml allows: {one.allowed}"
+        for one in entries
+        if one.verdict == "untested"
+    ]
+
+
+def _errors(entries: Sequence[Entry], missing: Sequence[str]) -> list[KernelActionsError]:
+    errors: list[KernelActionsError] = [
+        KernelFailed(one.why or f"{one.variant}: the tests failed", where=Place(one.path))
+        for one in entries
+        if one.verdict == "failed"
+    ]
+    errors += [
+        KernelFailed(f"{name}: was not tested", repair="a skipped job tests nothing") for name in missing
+    ]
+    for name in sorted({one.variant for one in entries}):
+        if len({one.digest for one in entries if one.variant == name}) > 1:
+            errors.append(
+                KernelFailed(f"{name}: its reports are about different files", repair="test one build")
+            )
+    return errors
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:40]} is not a string")
+    return value[:2_000]

@@ -1,0 +1,184 @@
+"""The builder's own tests of a variant: ``ciTests.<arch_variant>`` of the kernel's flake.
+
+Its program runs pytest with fixed arguments, in a copy of the kernel's tests, and takes "no tests
+selected" for a success. What counts is therefore the JUnit report that pytest is asked for by
+PYTEST_ADDOPTS, and which test runs is read off pytest's output.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree.ElementTree import ParseError
+
+from kernel_actions import process
+from kernel_actions.built import BuiltVariant
+from kernel_actions.errors import KernelFailed, Place, WrongInput, WrongSurroundings, printable
+from kernel_actions.manifest import Manifest
+from kernel_actions.nix import store
+from kernel_actions.test import confined, gpu
+from kernel_actions.test.confined import Channels
+from kernel_actions.test.progress import Progress, read_junit
+
+if TYPE_CHECKING:
+    from kernel_actions.test.running import Outcome, Request
+
+_LARGEST_JUNIT = 200_000_000
+# What stands before the paths of files that Nix copied: /nix/store/<hash>-source/.
+_STORE_PATH = re.compile(r"(?:/[^\s:\"]*)?/store/[a-z0-9]{32}-[^/\s]+/")
+# "tests/test_it.py::test_a[1] PASSED  [ 50%]", as `pytest -v` prints it: the name when the test starts.
+_VERBOSE = re.compile(r"^(\S+\.py::.+?)(?: (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b.*)?$")
+
+
+@dataclass
+class _Verbose:
+    """Hears which test runs, by what pytest prints."""
+
+    progress: Progress
+    on_line: Callable[[str], None]
+    _running: str = field(default="")
+
+    def line(self, line: str) -> None:
+        """Take in a line, which is whole: the name of a test without its outcome is one that runs."""
+        found = _VERBOSE.match(line)
+        if found:
+            self._end()
+            self._running = found[1]
+            self.progress.hear({"event": "start", "test": found[1]})
+            if found[2]:
+                self._end()
+        self.on_line(line)
+
+    def partial(self, text: str) -> None:
+        """Take in the beginning of a line."""
+        found = _VERBOSE.match(text.rstrip())
+        if found and not found[2] and found[1] != self._running:
+            self._end()
+            self._running = found[1]
+            self.progress.hear({"event": "start", "test": found[1]})
+
+    def _end(self) -> None:
+        if self._running:
+            self.progress.hear({"event": "finish", "test": self._running})
+            self._running = ""
+
+
+def run(
+    kernel_dir: Path,
+    kernel: Manifest,
+    variant: BuiltVariant,
+    request: Request,
+    folder: Path,
+    variables: dict[str, str],
+    on_line: Callable[[str], None],
+) -> Outcome:
+    """Run the builder's tests of ``variant``, which have to be of the very files that were built.
+
+    Raises ``WrongInput``, ``WrongSurroundings``, and ``KernelFailed`` when the tests cannot be built or
+    are of another build.
+    """
+    from kernel_actions.test.running import Outcome
+
+    root = _tests(kernel_dir, variant, request.nix_tests)
+    _check_same(variant, root)
+    program = _program(root)
+    junit = folder / "junit.xml"
+    added = f"-v -p no:cacheprovider -o junit_family=xunit1 --junitxml={junit}"
+    progress = Progress(kernel_dir)
+    seen = _Verbose(progress, on_line)
+
+    def command(_channels: Channels) -> Sequence[str | Path]:
+        return [program]
+
+    with gpu.driver_links() if variant.backend == "cuda" else nullcontext(()) as notes:
+        ended = confined.run(
+            command,
+            directory=folder,
+            environment=variables | {"PYTEST_ADDOPTS": added, "PYTHONUNBUFFERED": "1"},
+            limits=request.limits,
+            watched=progress,
+            on_line=seen.line,
+            on_partial=seen.partial,
+        )
+    data = _read(junit)
+    if data is not None and not ended.limit:
+        told = Progress(kernel_dir)
+        try:
+            read_junit(data, told, prefix=_STORE_PATH)
+            return Outcome(told, ended, "nix", junit=data, notes=notes)
+        except (ParseError, ValueError):
+            pass
+    # It ended before pytest could write one: what was printed has to do.
+    progress.selected = None
+    return Outcome(progress, ended, "nix", notes=notes)
+
+
+def _tests(kernel_dir: Path, variant: BuiltVariant, given: str) -> Path:
+    """The tests in the store: those that are given, or those of the kernel's flake, which are built."""
+    if given and Path(given).is_file():
+        return store.settings().real(store.import_closure(Path(given))[-1])
+    if given:
+        if not Path(given).is_dir():
+            raise WrongInput(
+                "there is no such path in the store", where=Place(Path(given)), repair="see --nix-tests"
+            )
+        return Path(given)
+    from kernel_actions.nix import checks
+
+    settings = store.settings()
+    found = checks.source(kernel_dir, allow_dirty=True)
+    wanted = checks.wanted(kernel_dir, found.reference, (variant.name,), settings)[0]
+    finished = process.run(
+        [
+            "nix", *store.FEATURES, "build", "--no-link", "--print-out-paths", "--no-update-lock-file",
+            f"{found.reference}#{wanted.test_attribute}",
+        ],
+        directory=kernel_dir,
+        environment=store.environment(),
+    )  # fmt: skip
+    paths = [line for line in finished.output.splitlines() if line.startswith("/")]
+    if finished.returncode != 0 or not paths:
+        errors = [line for line in finished.output.splitlines() if "error" in line] or [finished.output]
+        raise KernelFailed(
+            f"Nix cannot build {wanted.test_attribute}: {printable(errors[-1])[:300]}",
+            where=Place(kernel_dir / "flake.nix"),
+            repair="see the log of build",
+        )
+    return settings.real(paths[-1])
+
+
+def _check_same(variant: BuiltVariant, root: Path) -> None:
+    """Raise ``KernelFailed`` unless the tests are of the very files of ``variant``."""
+    metadata = (variant.path / "metadata.json").read_bytes()
+    settings = store.settings()
+    for path in store.closure([str(root)]):
+        candidate = settings.real(path) / variant.name / "metadata.json"
+        if candidate.is_file() and candidate.read_bytes() == metadata:
+            return
+    raise KernelFailed(
+        f"{variant.name}: the tests in {root} are of another build than the variant",
+        where=Place(variant.path),
+        repair="build it by Nix from the same commit, then test it",
+    )
+
+
+def _program(root: Path) -> Path:
+    folder = root / "bin"
+    found = sorted(path for path in folder.iterdir() if os.access(path, os.X_OK)) if folder.is_dir() else []
+    if not found:
+        raise WrongSurroundings(f"{root} holds no program", repair="it has to be an output of ciTests")
+    return found[0]
+
+
+def _read(junit: Path) -> bytes | None:
+    try:
+        if junit.stat().st_size > _LARGEST_JUNIT:
+            return None
+        return junit.read_bytes()
+    except OSError:
+        return None

@@ -1,0 +1,196 @@
+"""A virtual environment for the tests of one variant: the Torch that its users have, and no more.
+
+It is named by all that it holds, kept in the cache, and made like those of the suite's own commands:
+in place, under a lock, with the ready mark written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_actions import built, console, environment, process, signals
+from kernel_actions.built import BuiltVariant
+from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
+from kernel_actions.manifest import Manifest
+
+# PyTorch's own indexes, by what a build of Torch is for: https://pytorch.org/get-started/locally.
+TORCH_INDEX = "https://download.pytorch.org/whl"
+# What the tests of any kernel take; the versions are those of the suite's own lock, as far as it has them.
+_COMMON = ("kernels", "numpy", "pytest")
+_PINNED = ("kernels", "pytest")
+# torch213-cxx11-cu130-x86_64-linux, torch-stable-abi29-cpu-…, torch-cuda.
+_TORCH = re.compile(r"torch(?:-stable-abi)?(\d)(\d+)(?:-|$)")
+_COMPUTE = re.compile(r"-(cpu|cu\d{3}|rocm\d{2,}|xpu\d{5})(?:-|$)")
+# A name with versions (PEP 508), and nothing that has pip look elsewhere or run something.
+_REQUIREMENT = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?:\[[A-Za-z0-9,._-]+\])?"
+    r"(?:\s*(?:[=!<>~]=|[<>])\s*[A-Za-z0-9.*+!_-]+(?:\s*,\s*(?:[=!<>~]=|[<>])\s*[A-Za-z0-9.*+!_-]+)*)?"
+)
+_PROBE = "import json, torch; print(json.dumps([torch.__version__, torch.version.cuda, torch.version.hip]))"
+_PATIENCE = 120.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an environment is to hold.
+
+    ``torch`` is its minor version, empty for the newest; ``compute`` is what it is for, as in
+    ``cu130``, and empty where the variant does not say. ``index`` is a package index that has that Torch.
+    """
+
+    torch: str
+    compute: str
+    index: str
+    requirements: tuple[str, ...]
+
+    @property
+    def torch_requirement(self) -> str:
+        """The requirement that pip gets."""
+        return f"torch=={self.torch}.*" if self.torch else "torch"
+
+
+def plan(variant: BuiltVariant, kernel: Manifest, further: Sequence[str]) -> Wanted:
+    """The environment of a variant's tests; ``further`` are the requirements of kernel-actions.toml.
+
+    Raises ``WrongInput`` for a requirement that is more than a name with versions.
+    """
+    version = _TORCH.match(variant.name)
+    found = _COMPUTE.search(variant.name)
+    compute = found[1] if found else {"cpu": "cpu"}.get(variant.backend, "")
+    names = [*_common(), *kernel.all_python_depends(variant.backend), *further]
+    for name in names:
+        if not _REQUIREMENT.fullmatch(name):
+            raise WrongInput(
+                f"the tests' requirement {name!r} is not the name of a package, with versions or without",
+                where=Place(kernel.directory),
+                repair='as in requirements = ["einops>=0.8"]',
+            )
+    index = os.environ.get("KA_TORCH_INDEX") or f"{TORCH_INDEX}/{_index_folder(compute)}"
+    return Wanted(f"{version[1]}.{version[2]}" if version else "", compute, index, tuple(sorted(set(names))))
+
+
+def make(wanted: Wanted) -> Path:
+    """The interpreter of the environment, which is made unless it is there.
+
+    Raises ``WrongSurroundings`` when it cannot be made, or when the index has another Torch.
+    """
+    tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
+    content = json.dumps([wanted.torch_requirement, wanted.index, wanted.requirements, tag, sys.base_prefix])
+    name = f"tests-{tag}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    root = environment.cache_root(False) / "environments"
+    mark = root / f"{name}.ready"
+    if (python := _ready(mark)) is not None:
+        return python
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (
+        signals.interruptible(),
+        process.locked(root / f"{name}.lock", "Another run makes the same environment"),
+    ):
+        if (python := _ready(mark)) is not None:
+            return python
+        started = time.monotonic()
+        for abandoned in root.glob(f"{name}.*.d"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}.", suffix=".d", dir=root))
+        console.say(
+            f"Making an environment for the tests: {wanted.torch_requirement} for {wanted.compute or 'any'}"
+        )
+        try:
+            python = _install(wanted, folder)
+            _check(wanted, python)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        built.write_whole(mark, f"{folder.name}\n".encode())
+        console.say(f"The environment is ready ({console.duration(time.monotonic() - started)})")
+    return python
+
+
+def _install(wanted: Wanted, folder: Path) -> Path:
+    python = folder / "bin" / "python"
+    _step("a virtual environment", [sys.executable, "-I", "-m", "venv", str(folder)])
+    pip = [str(python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries=1"]
+    # No source distributions: building one runs its code.
+    install = [*pip, "install", "--no-compile", "--progress-bar=off", "--only-binary=:all:"]
+    # Beside the configured index, which has what Torch requires. Of the same version a build with a local
+    # label, as the PyTorch indexes have them, is preferred.
+    _step("Torch", [*install, "--timeout=20", "--extra-index-url", wanted.index, wanted.torch_requirement])
+    # pip must not put another Torch in its place.
+    constraint = folder / "torch.txt"
+    frozen = process.run([*pip, "freeze"], environment=environment._for_installer()).output
+    constraint.write_text("".join(f"{line}\n" for line in frozen.splitlines() if line.startswith("torch==")))
+    _step(
+        "the tests' requirements",
+        [*install, "--extra-index-url", wanted.index, "-c", str(constraint), *wanted.requirements],
+    )
+    return python
+
+
+def _check(wanted: Wanted, python: Path) -> None:
+    """Raise ``WrongSurroundings`` when the index gave another Torch than the variant is for."""
+    finished = process.run([python, "-I", "-c", _PROBE], time_limit=_PATIENCE)
+    try:
+        version, cuda, rocm = json.loads(finished.output.splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        raise WrongSurroundings(
+            f"the Torch of {wanted.index} cannot be imported: {printable(finished.output)[-300:]}"
+        ) from error
+    what = f"cu{cuda.replace('.', '')}" if cuda else f"rocm{'.'.join(rocm.split('.')[:2])}" if rocm else "cpu"
+    is_other = wanted.compute.startswith(("cpu", "cu")) and what != wanted.compute
+    if is_other or not str(version).startswith(wanted.torch):
+        raise WrongSurroundings(
+            f"{wanted.index} and the configured package index gave Torch {version} for {what}, and the "
+            f"variant is for {wanted.torch or 'any'}, {wanted.compute}",
+            repair="let KA_TORCH_INDEX name an index that has it",
+        )
+
+
+def _ready(mark: Path) -> Path | None:
+    try:
+        name = mark.read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    python = mark.with_name(name) / "bin" / "python"
+    return python if name and python.exists() else None
+
+
+def _common() -> list[str]:
+    """The packages that all tests take, at the versions that the suite itself is tested with."""
+    lock = (environment.REQUIREMENTS / "kernel.txt").read_text(encoding="utf-8")
+    pins = dict(re.findall(r"^([a-z0-9_-]+)==([^\s\\;]+)", lock, re.MULTILINE))
+    return [f"{name}=={pins[name]}" if name in _PINNED and name in pins else name for name in _COMMON]
+
+
+def _index_folder(compute: str) -> str:
+    """The folder of a PyTorch index: ``cpu``, ``cu130``, ``rocm6.4``, ``xpu``."""
+    if compute.startswith("rocm"):
+        digits = compute.removeprefix("rocm")
+        return f"rocm{digits[0]}.{digits[1:]}"
+    if compute.startswith("xpu"):
+        return "xpu"
+    return compute or "cpu"
+
+
+def _step(title: str, arguments: Sequence[str]) -> None:
+    finished, seconds = environment._timed(arguments)
+    if finished.returncode != 0:
+        lines = [line for line in finished.output.splitlines() if line.strip()]
+        reason = next(
+            (line for line in reversed(lines) if "error" in line.lower()), (lines or ["no output"])[-1]
+        )
+        raise WrongSurroundings(
+            f"cannot install {title}: {printable(reason)[:300]}",
+            repair="KA_TORCH_INDEX names another index for Torch; --environment current takes what is here",
+        )
+    console.say(f"  {title}: {console.duration(seconds)}")

@@ -1,0 +1,511 @@
+"""One run of a kernel's tests: from a built variant to the report on it."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import importlib.util
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from kernel_actions import built, console, manifest, settings
+from kernel_actions.built import BuiltVariant
+from kernel_actions.errors import KernelFailed, Place, WrongInput, WrongSurroundings
+from kernel_actions.local_builder import sources
+from kernel_actions.manifest import Manifest
+from kernel_actions.settings import Settings
+from kernel_actions.test import confined, gpu, model, sanitizer
+from kernel_actions.test.confined import Channels, Ended, Limits
+from kernel_actions.test.gpu import Before
+from kernel_actions.test.model import Reason, Selection, Surroundings, TestReport
+from kernel_actions.test.progress import Progress, signal_name, stack_places
+
+# The marker that the builder's ciTests select by.
+MARKER = "kernels_ci"
+# Seconds that one test, and a whole run, may take unless something else is said.
+TEST_LIMIT = 600.0
+RUN_LIMIT = 3600.0
+# What is shown of the tests' output while they run, in characters: the log of a job is for reading.
+MOST_SHOWN = 4_000_000
+_PROGRAM = Path(__file__).with_name("program.py")
+# pytest: all passed; tests failed; none selected.
+_PASSED, _FAILED, _NONE = 0, 1, 5
+_SAMPLES = "samples.py"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a run; see the options of ``test``. Limits are in seconds."""
+
+    require_gpu: str = "auto"
+    environment: Literal["current", "pip", "nix"] = "current"
+    marker: str = MARKER
+    paths: tuple[str, ...] = ("tests",)
+    arguments: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=lambda: Limits(TEST_LIMIT, RUN_LIMIT))
+    junit: Path | None = None
+    opcheck: bool = False
+    sanitizer: str | None = None
+    nix_tests: str = ""
+    is_shown: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of the tests gave, in whichever environment."""
+
+    progress: Progress
+    ended: Ended
+    kind: Literal["current", "pip", "nix"]
+    junit: bytes | None = None
+    log: Path | None = None
+    notes: tuple[str, ...] = ()
+
+
+def arguments_of(text: str) -> tuple[str, ...]:
+    """Further arguments of pytest, as a shell would take them apart. Raises ``WrongInput``."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise WrongInput(f"--pytest-args is {text!r}, whose quotes do not match") from error
+
+
+def report_path(variant: BuiltVariant) -> Path:
+    """Where the report on ``variant`` is written: beside its folder, which stays as it was built."""
+    return variant.path.with_name(f"{variant.name}.test-report.json")
+
+
+def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport:
+    """Test ``variant``, and write the report beside it, whatever became of the tests.
+
+    Raises ``WrongInput`` for a request that cannot be meant, ``KernelFailed`` for a variant that is not
+    what was built, or was built from other sources, and ``WrongSurroundings`` where the environment of
+    the tests cannot be made.
+    """
+    kernel = manifest.load(kernel_dir)
+    own = settings.load(kernel_dir)
+    built.check_intact(variant)
+    check_current(variant, kernel)
+    # Before the tests, which may change what is there.
+    files = file_digests(variant)
+    selection = Selection(request.marker, request.paths, request.arguments)
+    empty = TestReport(
+        variant.name, variant.digest, 0, 0, 0, 0.0, None, (),
+        environment=Surroundings(request.environment), selection=selection, opcheck=request.opcheck,
+        sanitizer=request.sanitizer, files=files,
+    )  # fmt: skip
+    report = _report(kernel_dir, kernel, variant, request, own, empty)
+    if report.reason is not None and report.reason.kind in model.ALLOWABLE:
+        report = replace(report, allowed=allowed(own, variant.name))
+    built.write_json(report_path(variant), report.as_json())
+    return report
+
+
+def _report(
+    kernel_dir: Path,
+    kernel: Manifest,
+    variant: BuiltVariant,
+    request: Request,
+    own: Settings,
+    empty: TestReport,
+) -> TestReport:
+    _check_request(kernel_dir, variant, request)
+    if (reason := _without_tests(kernel_dir, kernel, request)) is not None:
+        return replace(empty, reason=reason)
+    with staged(variant) as folder:
+        home = folder / "home"
+        home.mkdir()
+        variables = confined.variables(os.environ, home, own.test_variables)
+        python = _python(variant, kernel, request, own)
+        before = Before(())
+        if request.require_gpu == "always" or (
+            request.require_gpu == "auto" and variant.backend in built.GPU_BACKENDS
+        ):
+            before = gpu.look(variant, python, variables)
+            empty = replace(
+                empty, gpu=before.gpus[0].name if before.gpus else None, gpus=before.gpus, notes=before.notes
+            )
+            if before.reason is not None:
+                return replace(empty, reason=before.reason)
+        outcome = _run(kernel_dir, kernel, variant, request, folder, python, variables)
+        report = _judged(kernel_dir, kernel, variant, request, empty, outcome)
+    gpus, held = gpu.after(before.gpus)
+    report = replace(report, gpus=gpus, notes=(*report.notes, *outcome.notes, *held))
+    if held and report.reason is None:
+        report = replace(report, reason=Reason("gpu-held", held[0], "see what the tests have left running"))
+    if report.is_passed or report.reason is None:
+        report = _check_unchanged(variant, report)
+    if request.junit is not None:
+        built.write_whole(request.junit, outcome.junit or outcome.progress.junit(variant.name))
+    return report
+
+
+def _run(
+    kernel_dir: Path,
+    kernel: Manifest,
+    variant: BuiltVariant,
+    request: Request,
+    folder: Path,
+    python: Path,
+    variables: dict[str, str],
+) -> Outcome:
+    """Run the tests where they are asked for."""
+    on_line = _shower() if request.is_shown else _silent
+    if request.environment == "nix":
+        from kernel_actions.test import nix_tests
+
+        return nix_tests.run(kernel_dir, kernel, variant, request, folder, variables, on_line)
+    repo_id = kernel.repo_id or f"local/{kernel.name}"
+    log = folder / "sanitizer.log" if request.sanitizer else None
+    around: list[str | Path] = []
+    if request.sanitizer and log is not None:
+        around = sanitizer.command(sanitizer.program(os.environ), request.sanitizer, log)
+        variables = variables | sanitizer.variables()
+    samples = _samples(kernel_dir, request.paths) if request.opcheck else None
+
+    def command(channels: Channels) -> Sequence[str | Path]:
+        asked = {
+            "variant": str(folder / "build" / variant.name),
+            "repo_id": repo_id,
+            "version": kernel.version,
+            "marker": request.marker or MARKER,
+            "events": channels.events,
+            "stacks": channels.stacks,
+            "samples": str(samples) if samples else None,
+            "arguments": [
+                *request.paths, *(("-m", request.marker) if request.marker else ()),
+                # The kernel's folder stays as it is, and crashes are told by this suite's own handler.
+                "-p", "no:cacheprovider", "-p", "no:faulthandler", *request.arguments,
+            ],
+        }  # fmt: skip
+        (folder / "request.json").write_text(json.dumps(asked))
+        # Isolated from the user's own modules, and unbuffered.
+        return [*around, python, "-Iu", _PROGRAM, folder / "request.json"]
+
+    progress = Progress(kernel_dir)
+    ended = confined.run(
+        command,
+        directory=kernel_dir,
+        environment=variables | {"LOCAL_KERNELS": f"{repo_id}={folder}"},
+        limits=request.limits,
+        watched=progress,
+        on_line=on_line,
+    )
+    kind: Literal["current", "pip"] = "pip" if request.environment == "pip" else "current"
+    return Outcome(progress, ended, kind, log=log)
+
+
+def _judged(
+    kernel_dir: Path,
+    kernel: Manifest,
+    variant: BuiltVariant,
+    request: Request,
+    empty: TestReport,
+    outcome: Outcome,
+) -> TestReport:
+    """The report on a run that has ended."""
+    progress, ended = outcome.progress, outcome.ended
+    reason = _ending(variant, request, progress, ended)
+    findings = sanitizer.read(outcome.log, kernel_dir) if outcome.log is not None else ()
+    if outcome.kind == "nix" and progress.end is None:
+        progress.end = {"is_loaded": True, "status": ended.returncode}
+    report = replace(
+        empty,
+        passed=progress.count("passed"),
+        failed=len(progress.collection) + progress.count("failed", "error", "crashed", "time-limit", "rerun"),
+        skipped=len(progress.skipped_files) + progress.count("skipped"),
+        not_run=progress.not_run,
+        deselected=progress.deselected,
+        seconds=round(ended.seconds, 3),
+        failures=progress.failures,
+        skips=progress.skips,
+        slowest=progress.slowest,
+        left_running=ended.left,
+        findings=findings,
+        environment=Surroundings(outcome.kind, **_strings(progress.facts)),
+    )
+    if ended.unstoppable:
+        text = (
+            f"{variant.name}: processes {', '.join(map(str, ended.unstoppable))} of the tests cannot be ended"
+        )
+        reason = Reason("unstoppable", text, "restart the machine: the driver does not let go of them")
+    if reason is None:
+        reason = _nothing_tested(kernel, variant, request, progress, report)
+    if findings and (reason is None or reason.kind == "failed"):
+        first = findings[0]
+        text = f"{variant.name}: {request.sanitizer} found {len(findings)}: {first.what}"
+        where = f" in {first.function}" if first.function else ""
+        reason = Reason("sanitizer", text + where, path=first.path, line=first.line)
+    return replace(report, reason=reason)
+
+
+def _ending(variant: BuiltVariant, request: Request, progress: Progress, ended: Ended) -> Reason | None:
+    """Why the run did not come to its end; ``None`` when it did."""
+    name, code = variant.name, ended.returncode
+    running = ", ".join(progress.running[:3])
+    if ended.limit:
+        limit = request.limits.test if ended.limit == "test" else request.limits.run
+        at = f" in {running}" if running else " before any test was started"
+        said = f"took longer than {console.duration(limit)}"
+        progress.interrupt(
+            "time-limit",
+            f"was ended: it {said}" if ended.limit == "test" else f"was ended with the run, which {said}",
+            ended.stacks,
+        )
+        failed = next((one for one in progress.failures if one.kind == "time-limit"), None)
+        place = (failed.path, failed.line) if failed else (None, None)
+        if ended.limit == "test":
+            text = f"{name}: {running} {said}, and was ended; {progress.not_run} tests were not run"
+            return Reason("test-time-limit", text, "see --test-time-limit", *place)
+        text = f"{name}: the tests took longer than {console.duration(limit)}, and were ended{at}"
+        return Reason("run-time-limit", text, "see --time-limit", *place)
+    if progress.broken:
+        crashed = next((one for one in progress.failures if one.kind == "crashed"), None)
+        test = crashed.test if crashed else "a test"
+        text = f"{name}: {test} broke the GPU for the tests after it ({progress.not_run} were not run): "
+        place = (crashed.path, crashed.line) if crashed else (None, None)
+        return Reason("crashed", text + progress.broken, "", *place)
+    if code < 0:
+        return _signalled(name, progress, ended)
+    if progress.collection:
+        first = progress.collection[0]
+        return Reason("collection", f"{name}: {first.test}: {first.reason}", "", first.path, first.line)
+    if progress.trouble:
+        return Reason("ended-early", f"{name}: the tests ended early: pytest: {progress.trouble}")
+    known = (_PASSED, _FAILED, _NONE, sanitizer.EXIT_CODE if request.sanitizer else _PASSED)
+    if progress.end is None or code not in known or (code == _FAILED and not progress.failures):
+        if code in (_FAILED, *known) and progress.failures and progress.end is not None:
+            return None
+        progress.interrupt("crashed", f"ended the process: exit code {code}", ended.stacks)
+        text = f"{name}: the tests ended early: exit code {code}: {last_said(ended.tail)}"
+        at = f", in {running}" if running else ""
+        return Reason("ended-early", text + at)
+    return None
+
+
+def _signalled(name: str, progress: Progress, ended: Ended) -> Reason:
+    """Why a process was ended by a signal: by what it did, or by somebody else."""
+    number, running = -ended.returncode, ", ".join(progress.running[:3])
+    said = f"killed by {signal_name(number)}"
+    places = stack_places(ended.stacks)
+    progress.interrupt("crashed", said, ended.stacks)
+    crashed = next((one for one in progress.failures if one.kind == "crashed"), None)
+    place = (crashed.path, crashed.line) if crashed else progress._place(places)
+    left = f"; {progress.not_run} tests were not run" if progress.not_run else ""
+    if running:
+        at = f" in {running}"
+    elif progress.end is not None:
+        at = " after the last test, while Python ended"
+    else:
+        at = " while the tests were collected"
+    if number in (9, 15) and not places:
+        # Nothing in the process does this to itself: the machine's memory is all, or somebody ended it.
+        text = f"{name}: the tests were {said}{at}{left}"
+        return Reason("killed", text, "the machine may be out of memory: see its log", *place)
+    return Reason("crashed", f"{name}: the tests ended early: {said}{at}{left}", "", *place)
+
+
+def _nothing_tested(
+    kernel: Manifest, variant: BuiltVariant, request: Request, progress: Progress, report: TestReport
+) -> Reason | None:
+    """Why a run that came to its end has not tested the variant; ``None`` when it has."""
+    name = variant.name
+    if report.failed:
+        first = report.failures[0]
+        total = report.passed + report.failed
+        text = f"{name}: {report.failed} of {total} tests failed; {first.test}: {first.reason}"
+        return Reason("failed", text, "", first.path, first.line)
+    passed = progress.count("passed", own=True)
+    if not passed and report.skipped:
+        why = report.skips[0].reason if report.skips else ""
+        text = f"{name}: all {report.skipped} tests were skipped, so that nothing was tested"
+        return Reason("all-skipped", f"{text} ({why})" if why else text)
+    if not passed:
+        text = f"{name}: 0 tests ran"
+        repair = f"mark the kernel's tests with @pytest.mark.{request.marker}" if request.marker else ""
+        return Reason("none-selected", text, repair, "tests" if request.paths == ("tests",) else None)
+    end = progress.end or {}
+    if end.get("is_loaded") is not True:
+        others = end.get("others")
+        instead = f" (they loaded {others[0]})" if isinstance(others, list) and others else ""
+        repo_id = kernel.repo_id or f"local/{kernel.name}"
+        text = f"{name}: the tests passed without loading the kernel{instead}"
+        load = f'load it by get_kernel("{repo_id}", version={kernel.version}, trust_remote_code=True)'
+        return Reason("not-loaded", text, load, "tests")
+    if report.gpus and variant.backend in ("cuda", "xpu") and end.get(f"uses_{variant.backend}") is False:
+        if end.get(f"sees_{variant.backend}") is False:
+            text = f"{name} needs a GPU and Torch {report.environment.torch} sees none, though there is one"
+            return Reason("no-gpu", text, "see that Torch is built for it, and fits the driver")
+        text = f"{name}: the tests passed without using the GPU"
+        return Reason(
+            "gpu-not-used", text, "have them use tensors on the GPU, or run with --require-gpu never"
+        )
+    return None
+
+
+def _check_request(kernel_dir: Path, variant: BuiltVariant, request: Request) -> None:
+    """Raise ``WrongInput`` for a request that cannot be meant."""
+    if min(request.limits.test, request.limits.run) <= 0:
+        raise WrongInput("a time limit is not a positive number of seconds")
+    for path in request.paths:
+        inside = (kernel_dir / path.partition("::")[0]).resolve()
+        if path.startswith("-") or not inside.is_relative_to(kernel_dir.resolve()):
+            raise WrongInput(f"{path!r} is no path in the kernel's folder")
+        if path != "tests" and not inside.exists():
+            raise WrongInput("there are no such tests", where=Place(kernel_dir / path), repair="see --tests")
+    if request.environment == "nix" and (request.opcheck or request.sanitizer or request.arguments):
+        raise WrongInput(
+            "the builder's ciTests take no further arguments",
+            repair="leave out --opcheck, --sanitize and --pytest-args, or use --environment pip",
+        )
+    if request.environment == "nix" and (request.marker != MARKER or request.paths != ("tests",)):
+        raise WrongInput(
+            f"the builder's ciTests are those of tests, marked {MARKER}", repair="leave out --marker, --tests"
+        )
+    if request.sanitizer and variant.backend != "cuda":
+        raise WrongInput(f"--sanitize is for variants for CUDA, and {variant.name} is for {variant.backend}")
+    if request.opcheck and _samples(kernel_dir, request.paths) is None:
+        raise WrongInput(
+            "there is no samples.py, which gives --opcheck the inputs of operators",
+            where=Place(kernel_dir / "tests"),
+            repair="add one with a function samples(op, device): see docs/testing.md",
+        )
+
+
+def _without_tests(kernel_dir: Path, kernel: Manifest, request: Request) -> Reason | None:
+    for path in request.paths:
+        tests = kernel_dir / path.partition("::")[0]
+        if tests.is_file() or any(tests.glob("**/test_*.py")) or any(tests.glob("**/*_test.py")):
+            return None
+    return Reason(
+        "no-tests",
+        f"{kernel_dir / request.paths[0]} has no tests",
+        f"add tests/test_{kernel.python_name}.py with tests marked @pytest.mark.{MARKER}",
+    )
+
+
+def _samples(kernel_dir: Path, paths: Sequence[str]) -> Path | None:
+    """The author's file with the inputs of operators: the first below the tests' folders."""
+    for path in paths:
+        folder = kernel_dir / path.partition("::")[0]
+        folder = folder if folder.is_dir() else folder.parent
+        found = sorted(folder.rglob(_SAMPLES), key=lambda one: (len(one.parts), str(one)))
+        if found:
+            return found[0].resolve()
+    return None
+
+
+def _python(variant: BuiltVariant, kernel: Manifest, request: Request, own: Settings) -> Path:
+    """The interpreter that runs the tests."""
+    if request.environment == "pip":
+        from kernel_actions.test import pip_environment
+
+        return pip_environment.make(pip_environment.plan(variant, kernel, own.test_requirements))
+    if request.environment == "current":
+        for name in ("pytest", "kernels", "torch"):
+            if importlib.util.find_spec(name) is None:
+                raise WrongSurroundings(
+                    f"the Python package {name} is not installed in {sys.prefix}",
+                    repair="unset KA_PYTHON, or install the packages of requirements/kernel.txt there",
+                )
+    return Path(sys.executable)
+
+
+def check_current(variant: BuiltVariant, kernel: Manifest) -> None:
+    """Raise ``KernelFailed`` when the variant was built from other sources than those at hand."""
+    if variant.sources and variant.sources != sources.read(kernel, variant.backend).hash:
+        raise KernelFailed(
+            f"{variant.name} was built from other sources than those in {kernel.directory}",
+            where=Place(variant.path),
+            repair="build it again, then test it",
+        )
+
+
+def _check_unchanged(variant: BuiltVariant, report: TestReport) -> TestReport:
+    """The report; with a reason when the tests have changed what they were about."""
+    if variant.path.is_dir() and file_digests(variant) == report.files:
+        return report
+    text = f"{variant.name}: the tests have changed the files of the variant itself"
+    return replace(report, reason=Reason("changed", text, "have them write to tmp_path; then build it again"))
+
+
+def file_digests(variant: BuiltVariant) -> dict[str, str]:
+    """The SHA-256 of each file of the variant, by its path."""
+    return {
+        path.relative_to(variant.path).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(variant.path.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def allowed(own: Settings, name: str) -> str | None:
+    """Why kernel-actions.toml lets a variant go untested; ``None`` when it does not."""
+    return next(
+        (why for pattern, why in own.allow_untested.items() if fnmatch.fnmatchcase(name, pattern)), None
+    )
+
+
+def last_said(tail: str) -> str:
+    """The line of pytest's output that says most about why it ended."""
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    for mark in ("E ", "ERROR"):
+        said = [line for line in lines if line.startswith(mark)]
+        if said:
+            return said[-1].removeprefix("E").strip()
+    return lines[-1] if lines else "no output"
+
+
+def _strings(facts: Mapping[str, object]) -> dict[str, str]:
+    return {name: value for name, value in facts.items() if isinstance(value, str) and value}
+
+
+def _silent(_line: str) -> None:
+    pass
+
+
+def _shower() -> Callable[[str], None]:
+    """Shows lines of the tests' output, as far as people will read them."""
+    shown = 0
+
+    def show(line: str) -> None:
+        nonlocal shown
+        if shown > MOST_SHOWN:
+            return
+        shown += len(line)
+        console.say(visible(line))
+        if shown > MOST_SHOWN:
+            console.say("(The tests have printed more than is shown here.)")
+
+    return show
+
+
+def visible(line: str) -> str:
+    """``line`` without what a terminal, or the runner, would obey."""
+    line = line.rstrip("\r").replace("##[", "# #[")
+    if line.isprintable():
+        return line
+    return "".join(one if one.isprintable() or one == "\t" else repr(one)[1:-1] for one in line)
+
+
+@contextmanager
+def staged(variant: BuiltVariant) -> Iterator[Path]:
+    """A folder that holds a copy of the variant alone, as a repository on the Hub would.
+
+    So the loader chooses it by its name as it would for a user, tests cannot change what is
+    published, and no colon of the real path ends up in LOCAL_KERNELS, which separates by colons.
+    """
+    parent = None if ":" not in tempfile.gettempdir() else "/tmp"
+    with tempfile.TemporaryDirectory(
+        prefix="kernel-actions-test-", dir=parent, ignore_cleanup_errors=True
+    ) as name:
+        shutil.copytree(variant.path, Path(name) / "build" / variant.name)
+        yield Path(name)

@@ -1,0 +1,120 @@
+"""compute-sanitizer of CUDA: how it is started, and what its log says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from kernel_actions.errors import WrongSurroundings
+from kernel_actions.test.model import Finding
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+# What ends the run when something was found and every test passed.
+EXIT_CODE = 86
+_NAME = "compute-sanitizer"
+_LARGEST_LOG = 50_000_000
+_PREFIX = "========="
+# "Invalid __global__ write of size 4 bytes", "Uninitialized __global__ memory read of size 4 bytes",
+# "Error: Race reported between …", "Barrier error detected. …", "Program hit cudaError… due to …".
+_FINDING = re.compile(
+    r"(?:Invalid|Uninitialized|Misaligned|Error: |Warning: |Race reported|Barrier error|Program hit|Leaked|"
+    r"Internal Sanitizer Error|Target application|Missing wait|Host API|Out-of-range|Unused)"
+)
+# "at fill(float *, int)+0x70 in /build/csrc/fill.cu:12", "at 0x70 in /build/fill.cu:12:fill(float *)".
+_AT_NEW = re.compile(r"at (?P<function>.+?)\+0x[0-9a-f]+(?: in (?P<path>.+):(?P<line>\d+))?$")
+_AT_OLD = re.compile(r"at 0x[0-9a-f]+ in (?:(?P<path>[^:]+):(?P<line>\d+):)?(?P<function>.+)$")
+
+
+def program(environment: Mapping[str, str]) -> Path:
+    """The tool. Raises ``WrongSurroundings`` where it is not."""
+    places = [environment.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH")]
+    found = shutil.which(_NAME) or next(
+        (
+            path
+            for place in (*filter(None, places), "/usr/local/cuda")
+            if os.access(path := f"{place}/bin/{_NAME}", os.X_OK)
+        ),
+        None,
+    )
+    if found is None:
+        raise WrongSurroundings(
+            f"{_NAME} is not installed",
+            repair="install the CUDA toolkit, or put its bin folder into the PATH",
+        )
+    return Path(found)
+
+
+def command(program: Path, tool: str, log: Path) -> list[str | Path]:
+    """What goes before the command that is to be watched."""
+    return [
+        program, "--tool", tool, "--log-file", log, "--error-exitcode", str(EXIT_CODE),
+        "--target-processes", "all", "--print-limit", "1000",
+    ]  # fmt: skip
+
+
+def variables() -> dict[str, str]:
+    """What makes tensors memory of their own: inside of Torch's pool no access is out of bounds."""
+    return {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+
+
+def read(log: Path, kernel_dir: Path) -> tuple[Finding, ...]:
+    """What a log says, each finding of a line and kind once, with how often."""
+    try:
+        with log.open("rb") as file:
+            text = file.read(_LARGEST_LOG).decode(errors="replace")
+    except OSError:
+        return ()
+    return parse(text, kernel_dir)
+
+
+def parse(text: str, kernel_dir: Path) -> tuple[Finding, ...]:
+    """The findings in the text of a log, in their order."""
+    counted: dict[tuple[str, str | None, str | None, int | None], int] = {}
+    for block in _blocks(text):
+        what = block[0].strip()
+        function = path = None
+        line = None
+        for said in block[1:]:
+            at = _AT_NEW.search(said.strip()) or _AT_OLD.search(said.strip())
+            if at is not None and said.strip().startswith("at "):
+                function = at["function"]
+                path = _own(kernel_dir, at["path"]) if at["path"] else None
+                line = int(at["line"]) if path is not None and at["line"] else None
+                break
+        key = (what[:300], function[:200] if function else None, path, line)
+        counted[key] = counted.get(key, 0) + 1
+    return tuple(
+        Finding(what, function, path, line, count, None)
+        for (what, function, path, line), count in counted.items()
+    )
+
+
+def _blocks(text: str) -> list[list[str]]:
+    """The lines of each finding: from one that names it to the next empty one."""
+    blocks: list[list[str]] = []
+    is_inside = False
+    for raw in text.splitlines():
+        if not raw.startswith(_PREFIX):
+            continue
+        said = raw[len(_PREFIX) :]
+        if not said.strip():
+            is_inside = False
+        elif is_inside:
+            blocks[-1].append(said)
+        elif _FINDING.match(said.strip()):
+            blocks.append([said])
+            is_inside = True
+    return blocks
+
+
+def _own(kernel_dir: Path, said: str) -> str | None:
+    """The kernel's file that a path of the compiler's means: builders compile copies of the sources."""
+    parts = Path(said).parts
+    for start in range(len(parts)):
+        candidate = kernel_dir.joinpath(*parts[start:])
+        if start and candidate.is_file() and ".." not in parts[start:]:
+            return Path(*parts[start:]).as_posix()
+    return None
