@@ -1,13 +1,16 @@
 """What a revision of the builder can build, and by which rules: from the bundled data, or from its files."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernel_actions import flake_lock
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
+from kernel_actions.named_tuple import NamedTuple
 
 DATA = Path(__file__).resolve().parent / "data" / "builder"
 

@@ -4,16 +4,19 @@ Each is tried in that order, and only for what the one before does not have. Not
 revision that none of them has is an error that says how to go on.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kernel_actions import builder, flake_lock
 from kernel_actions.builder import BuilderRevision
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 from kernel_actions.flake_lock import LockedBuilder
+from kernel_actions.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from kernel_actions.builder_rules import Reader
@@ -182,7 +185,7 @@ def _of_nix(locked: LockedBuilder) -> Files:
     return nix.read_files(locked.node, list(names))
 
 
-def _collect(read: "Reader") -> dict[str, str | None]:
+def _collect(read: Reader) -> dict[str, str | None]:
     """The files that planning needs; those beside a versions.nix only if that is there."""
     from kernel_actions import builder_rules
 

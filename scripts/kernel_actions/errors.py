@@ -11,8 +11,11 @@ The exit codes are the contract of all commands and actions:
 ====  =============================================================================
 """
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import NamedTuple
+
+from kernel_actions.named_tuple import NamedTuple
 
 EXIT_DONE = 0
 EXIT_KERNEL_FAILED = 1
@@ -51,7 +54,7 @@ class KernelActionsError(Exception):
         *,
         where: Place | None = None,
         repair: str = "",
-        others: "tuple[KernelActionsError, ...]" = (),
+        others: tuple[KernelActionsError, ...] = (),
     ) -> None:
         super().__init__(what)
         self.what = what
@@ -60,7 +63,7 @@ class KernelActionsError(Exception):
         self.others = others
 
     @property
-    def all(self) -> "tuple[KernelActionsError, ...]":
+    def all(self) -> tuple[KernelActionsError, ...]:
         """This error and its ``others``: each is a line of its own."""
         return (self, *self.others)
 

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from kernel_actions import toml_file
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
+from kernel_actions.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from kernel_actions.nix_language import Evaluation

@@ -3,14 +3,17 @@
 The format is that of Nix: https://nix.dev/manual/nix/latest/command-ref/new-cli/nix3-flake#lock-files
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernel_actions import toml_file
 from kernel_actions.errors import Place, WrongInput
+from kernel_actions.named_tuple import NamedTuple
 
 # The repository of the builder, and the one it had before 2026-01.
 REPOSITORIES = ("huggingface/kernels", "huggingface/kernel-builder")

@@ -10,14 +10,17 @@ character, a name of files that is too long, a repository that is none. What onl
 builder refuses, and what it ignores, is a warning.
 """
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from kernel_actions import schema, toml_file
 from kernel_actions.errors import Place, WrongInput
+from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.schema import Anything, Fault, Flag, Key, List, Named, Table, Text, TextOrTable, Whole
 from kernel_actions.toml_file import KeyPath, TomlFile
 

@@ -5,7 +5,11 @@ The argument parser, the inputs and outputs of ``actions/*/action.yml`` and the 
 environment variable ``KA_<NAME>`` (this is how an action passes its inputs), else its default.
 """
 
-from typing import Literal, NamedTuple
+from __future__ import annotations
+
+from typing import Literal
+
+from kernel_actions.named_tuple import NamedTuple
 
 Kind = Literal["text", "boolean", "integer", "choice"]
 Environment = Literal["", "hub", "kernel", "dev"]

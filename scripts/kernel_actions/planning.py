@@ -1,13 +1,15 @@
 """From a kernel's folder to its variants: reads build.toml, flake.lock and flake.nix, and plans."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import NamedTuple
 
 from kernel_actions import builder, builder_source, flake_lock, manifest, toml_file, variants
 from kernel_actions.builder import BuilderRevision
 from kernel_actions.builder_source import Source
 from kernel_actions.errors import Place, WrongInput
 from kernel_actions.manifest import Manifest
+from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.variants import Override, Variant, VariantPlan
 
 # More than a flake.nix has; the evaluator takes no more either.

@@ -6,11 +6,14 @@ are about several keys are ``Table.one_of`` and ``Key.only_for``, so both know t
 cannot say: it takes a number such as ``1.0`` for a whole one.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernel_actions.errors import Place, WrongInput
+from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.toml_file import KeyPath, TomlFile
 
 # More errors than these nobody reads, and a hostile file has a hundred thousand.
@@ -68,7 +71,7 @@ class Table(NamedTuple):
     ``switch`` is the key whose value decides which others the table may have (``Key.only_for``).
     """
 
-    keys: "tuple[Key, ...]"
+    keys: tuple[Key, ...]
     one_of: tuple[str, ...] = ()
     one_of_from: int = 0
     one_of_hint: str = ""
@@ -85,7 +88,7 @@ class Named(NamedTuple):
     name: str
     pattern: str
     hint: str
-    of: "Table | TextOrList"
+    of: Table | TextOrList
     what: str = "a table of tables"
 
 

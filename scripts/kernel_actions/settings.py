@@ -5,15 +5,18 @@ own says counts. Every key has a default. It exists because build.toml refuses k
 does not know.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernel_actions import schema, toml_file
 from kernel_actions.errors import Place
 from kernel_actions.manifest import BACKENDS
+from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.schema import NOT_EMPTY, Key, Named, Table, Text, TextOrList, Whole
 
 FILE_NAME = "kernel-actions.toml"
@@ -229,7 +232,7 @@ class Limits(NamedTuple):
     cores: int | None = None
     jobs: int | None = None
 
-    def over(self, general: "Limits") -> "Limits":
+    def over(self, general: Limits) -> Limits:
         """These, and those of ``general`` that are not set here."""
         return Limits(
             timeout=self.timeout or general.timeout,

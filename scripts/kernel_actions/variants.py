@@ -4,13 +4,15 @@ The rules are those of the builder's own Nix code (``filterApplicableBuildSets``
 names) at the revision in question.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
 
 from kernel_actions import nix_version
 from kernel_actions.builder import BuilderRevision, BuildSet, Rules
 from kernel_actions.errors import Place, WrongInput
 from kernel_actions.manifest import UPDATE, Manifest
+from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.nix_version import flat
 
 # The order of systems in tables, and which of several builds a variant that they share.

@@ -1,10 +1,12 @@
 """``matrix``: the jobs that build and test kernels, planned without Nix."""
 
+from __future__ import annotations
+
 import fnmatch
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kernel_actions import console, planning, settings, variants
 from kernel_actions.builder_source import Source
@@ -12,6 +14,7 @@ from kernel_actions.errors import EXIT_DONE, KernelActionsError, Place, WrongInp
 from kernel_actions.manifest import BACKENDS
 from kernel_actions.matrix import jobs as jobs_
 from kernel_actions.matrix.jobs import MOST_JOBS, Job, Part
+from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.planning import KernelPlan
 from kernel_actions.settings import Selector, Settings
 from kernel_actions.variants import LeftOut, Variant
@@ -134,12 +137,12 @@ def select(plan: KernelPlan, directory: str, own: Settings, selection: Selection
     return PlannedKernel(directory, plan, variants.build_once(selected), tuple(left_out), own)
 
 
-def source(options: "Options") -> Source:
+def source(options: Options) -> Source:
     """Where the options say that the builder is."""
     return Source(options.builder_rev, Path(options.builder_dir) if options.builder_dir else None)
 
 
-def selection(options: "Options", own: Settings) -> Selection:
+def selection(options: Options, own: Settings) -> Selection:
     """What the options keep, else what kernel-actions.toml says. Raises ``WrongInput`` for unknown names."""
     given = {
         name: Selector(tuple(values), Place(Path(f"--{name}")))
@@ -152,7 +155,7 @@ def selection(options: "Options", own: Settings) -> Selection:
     return Selection(options.scope, selectors)
 
 
-def run(options: "Options") -> int:
+def run(options: Options) -> int:
     """The command ``matrix``."""
     from kernel_actions.matrix import output
 
@@ -174,7 +177,7 @@ def run(options: "Options") -> int:
     return EXIT_DONE
 
 
-def _folders(options: "Options") -> tuple[list[Path], tuple[tuple[str, str], ...]]:
+def _folders(options: Options) -> tuple[list[Path], tuple[tuple[str, str], ...]]:
     """The folders of the kernels to plan, and those that are unchanged."""
     if not options.discover and not options.changed_since:
         return options.kernel_dirs, ()
@@ -190,7 +193,7 @@ def _folders(options: "Options") -> tuple[list[Path], tuple[tuple[str, str], ...
     return concerned, tuple((one.directory.as_posix(), one.reason) for one in unchanged)
 
 
-def _plan_all(folders: list[Path], options: "Options") -> list[PlannedKernel]:
+def _plan_all(folders: list[Path], options: Options) -> list[PlannedKernel]:
     """The plan of each kernel. Raises what is wrong in any of them, all at once."""
     builder = source(options)
     kernels: list[PlannedKernel] = []
@@ -211,7 +214,7 @@ def _plan_all(folders: list[Path], options: "Options") -> list[PlannedKernel]:
     return kernels
 
 
-def _check_empty(matrix: Matrix, options: "Options") -> None:
+def _check_empty(matrix: Matrix, options: Options) -> None:
     if matrix.jobs or options.allow_empty:
         return
     if not matrix.kernels:

@@ -1,11 +1,14 @@
 """``matrix explain VARIANT``: why a variant is planned or not, with the line that says so."""
 
+from __future__ import annotations
+
 import difflib
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kernel_actions import matrix, planning, settings, variants
 from kernel_actions.errors import EXIT_DONE, Place, WrongInput
+from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.planning import KernelPlan
 from kernel_actions.variants import Judgement, Variant
 
@@ -41,7 +44,7 @@ class Explanation(NamedTuple):
         }
 
 
-def run(options: "Options", name: str) -> int:
+def run(options: Options, name: str) -> int:
     """Explain the variant ``name``, or that of an arch name, on each of its systems."""
     kernel_dir = options.kernel_dir
     own = settings.load(kernel_dir)

@@ -1,9 +1,12 @@
 """The jobs of a matrix: which variants each builds, on which runners, within which limits. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernel_actions.errors import WrongInput
+from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.settings import Labels, Limits
 from kernel_actions.variants import Variant
 

@@ -1,12 +1,14 @@
 """Repositories with several kernels: which folders are kernels, and which of them a change concerns."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from kernel_actions import manifest
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
+from kernel_actions.named_tuple import NamedTuple
 
 # Where no kernel's sources are: results of builders, and packages that other tools fetched.
 _SKIPPED = frozenset({"build", "dist", "node_modules", "result", "site-packages", "target", "venv"})

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, NamedTuple
+from typing import Any
 
+from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.nix_language.evaluator import Evaluation
 from kernel_actions.nix_language.parser import parse
 from kernel_actions.nix_language.problems import Unsupported, text_of
