@@ -1,6 +1,6 @@
 # The commands of this project. Each makes the environment that it needs, once, in the user's cache.
 .DEFAULT_GOAL := help
-.PHONY: run test lint generate lock update-builder-data bench bench-kernel gpu-bench bench-docs clean help
+.PHONY: run test lint generate lock update-builder-data bench bench-kernel gpu-bench gpu-test bench-docs clean help
 
 ACTIONS := scripts/kernel-actions
 # Runs the interpreter of the development environment: the suite with all that its tests and checks need.
@@ -11,6 +11,9 @@ run:  ## Take the example kernel from source to a Hub on this machine and back
 
 test:  ## Run the tests (ALL=1: also those that take minutes; ARGS="-k matrix" selects some)
 	@$(PYTHON) -m pytest -n 2 --dist loadfile $(if $(ALL),,-m "not slow") $(ARGS)
+
+gpu-test:  ## Test what `test` does on this machine's GPU, into KA_GPU_OUT, without network (ARGS="-k memcheck")
+	@tests/gpu/run.sh $(ARGS)
 
 lint:  ## Check the style, the types, the actions and the workflows
 	@$(PYTHON) scripts/lint.py
