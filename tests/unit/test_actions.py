@@ -19,6 +19,11 @@ PINS = {
     "actions/setup-python": "5fda3b95a4ea91299a34e894583c3862153e4b97 # v7.0.0",
     "actions/download-artifact": "3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c # v8.0.1",
 }
+# The jobs of templates that write: the git tag of a release, and the pull request of a new lock.
+WRITERS = {
+    ("release.yml", "Promote and tag"): {"contents": "write"},
+    ("kernels-lock.yml", "Open the pull request"): {"contents": "write", "pull-requests": "write"},
+}
 ACTIONS = [command for command in COMMANDS.values() if command.is_action]
 
 
@@ -76,9 +81,7 @@ def test_templates_ask_for_little_and_end_in_time(path: Path) -> None:
     assert "concurrency" in workflow
     for job in workflow["jobs"].values():
         assert job["timeout-minutes"] <= 360
-        # The git tag of a release is all that is ever written.
-        access = "write" if path.name == "release.yml" and job["name"] == "Promote and tag" else "read"
-        assert job["permissions"] == {"contents": access}
+        assert job["permissions"] == WRITERS.get((path.name, job["name"]), {"contents": "read"})
         for step in job["steps"]:
             assert "${{" not in step.get("run", "")
 

@@ -14,6 +14,8 @@ from typing import Any
 
 def lock(dependencies: dict[str, int], trusted: Any) -> str:
     """What ``kernels lock`` would write for ``dependencies``."""
+    # A lock is the same with Torch or without, and to import it takes seconds.
+    sys.modules["torch"] = None  # type: ignore[assignment]
     from kernels import locking
     from kernels._rust import KernelDependency, KernelVersion
     from kernels.hf_hub import _get_hf_api
