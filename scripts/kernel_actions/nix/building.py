@@ -155,7 +155,6 @@ def build(request: Request) -> list[NixBuildReport]:
         # So are the pull requests of forks, which get no secrets.
         console.say(f"No token: what is built is not copied to {target.shown}")
         target = None
-    names = checks.wanted(request.kernel_dir, found.reference, request.variants, settings)
     output = request.kernel_dir / request.output
     if request.kernel_dir.resolve().is_relative_to(output.resolve()):
         raise WrongInput(
@@ -166,8 +165,12 @@ def build(request: Request) -> list[NixBuildReport]:
         console.say(
             "The working tree has uncommitted changes: what is built is marked, and no release takes it"
         )
-    job = _Job(request, kernel, found, settings, is_sandboxed, target, output, started + request.time_limit)
-    return job.run(names)
+    version = store.version()
+    with found.address(version) as address:
+        names = checks.wanted(request.kernel_dir, address, request.variants, settings)
+        deadline = started + request.time_limit
+        job = _Job(request, kernel, found, address, settings, is_sandboxed, target, output, deadline, version)
+        return job.run(names)
 
 
 class _Job:
@@ -178,15 +181,18 @@ class _Job:
         request: Request,
         kernel: Manifest,
         found: Source,
+        address: str,
         settings: Settings,
         is_sandboxed: bool,
         target: Target | None,
         output: Path,
         deadline: float,
+        version: str,
     ) -> None:
         self._request = request
         self._kernel = kernel
         self._source = found
+        self._address = address
         self._settings = settings
         self._is_sandboxed = is_sandboxed
         self._target = target
@@ -195,7 +201,7 @@ class _Job:
         self._work = output / WORK_FOLDER
         self._reports: list[NixBuildReport] = []
         self._errors: list[KernelActionsError] = []
-        self._nix = store.version()
+        self._nix = version
         self._differing_text = ""
 
     def run(self, names: Sequence[Wanted]) -> list[NixBuildReport]:
@@ -389,7 +395,7 @@ class _Job:
             log, peak, took, code = self._once(title, attribute, log_file, *extra)
             if code == 0:
                 return self._built(attribute, log, peak, took)
-            failure = diagnostics.cause(log.errors or log.output[-5:], log.lines)
+            failure = diagnostics.cause([*log.errors, *log.output[-5:]], log.lines)
             pause = next(pauses, None)
             if failure.cause != "network" or pause is None:
                 raise self._why(title, failure, log, log_file)
@@ -406,7 +412,7 @@ class _Job:
         log = Log()
         started = time.monotonic()
         display = _Display(title, log, self._request.is_job or console.is_verbose())
-        reference = f"{self._source.reference}#{attribute}"
+        reference = f"{self._address}#{attribute}"
         with contextlib.ExitStack() as stack:
             if self._request.is_job:
                 stack.enter_context(github.group(f"Nix: {title}"))
@@ -611,7 +617,7 @@ class _Job:
             Tree(folder, self._settings.store_dir, self._settings.root)
             for folder in (self._settings.real(done.path), second)
         ]
-        found = results.differing(*trees)
+        found = [name.removeprefix(f"{wanted.name}/") for name in results.differing(*trees)]
         console.say(f"{wanted.name} differs when it is built again:")
         for name in found[:50]:
             console.say(f"  {printable(name)}")

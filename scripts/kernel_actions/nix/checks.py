@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import re
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from kernel_actions import git
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
@@ -16,14 +19,36 @@ from kernel_actions.nix import evaluation, store
 from kernel_actions.nix.store import Settings
 from kernel_actions.variants import Variant
 
+# The first version of Nix that reads the address of a folder with quoted characters as it is meant.
+_READS_QUOTED = (2, 21)
 _SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
 
 
 class Source(NamedTuple):
-    """The kernel as Nix sees it: ``reference`` is what it calls the flake from within the kernel's folder."""
+    """The kernel as Nix sees it: the repository, and the rest of the address of the flake in it."""
 
     state: GitState
-    reference: str
+    query: str
+
+    @contextlib.contextmanager
+    def address(self, nix: str) -> Iterator[str]:
+        """The address of the flake, for this version of Nix. It holds as long as the context does."""
+        root = str(self.state.root.resolve())
+        if quote(root) == root or _numbers(nix) >= _READS_QUOTED:
+            yield f"git+file://{quote(root)}{self.query}"
+            return
+        # Older versions take a folder with a space, say, for a repository without a working tree; and of a
+        # link to it they take what is committed alone.
+        if self.state.dirty:
+            raise WrongSurroundings(
+                f"Nix {nix} builds no uncommitted changes in a folder with spaces, or more, in its path",
+                where=Place(self.state.root),
+                repair="commit them, or use another folder",
+            )
+        with tempfile.TemporaryDirectory(prefix="kernel-actions-") as name:
+            link = Path(name) / "repository"
+            link.symlink_to(root, target_is_directory=True)
+            yield f"git+file://{link}{self.query}"
 
 
 class Wanted(NamedTuple):
@@ -100,7 +125,12 @@ def source(kernel_dir: Path, *, allow_dirty: bool) -> Source:
                 where=Place(kernel_dir),
                 repair="commit them, or build them nevertheless with --allow-dirty",
             )
-    return Source(state, ".?submodules=1" if has_submodules else ".")
+    # As Nix itself makes an address of a folder in git, but with submodules, which it leaves out unasked.
+    folder = kernel_dir.resolve().relative_to(state.root.resolve()).as_posix()
+    parts = [f"dir={quote(folder)}"] if folder != "." else []
+    parts += ["shallow=1"] if git.is_shallow(kernel_dir) else []
+    parts += ["submodules=1"] if has_submodules else []
+    return Source(state, f"?{'&'.join(parts)}" if parts else "")
 
 
 def _changed(kernel_dir: Path, state: GitState) -> list[str]:
@@ -193,6 +223,10 @@ def check_sandbox(settings: Settings, *, is_required: bool) -> bool:
             "builds what cannot be published",
         )
     return False
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _quoted(name: str) -> str:

@@ -53,7 +53,8 @@ _SANDBOX = re.compile(
 _SURROUNDINGS = re.compile(
     r"ermission denied|Read-only file system|read-only|cannot connect to (?:socket|daemon)"
     r"|experimental.*feature|opening lock file|cannot open connection|required to build|getting status of"
-    r"|opening a file|build users|daemon|Too many open files|Cannot allocate memory|SQLite"
+    r"|opening a file|build users|dubious ownership|not owned by|daemon|Too many open files"
+    r"|Cannot allocate memory|SQLite|remounting"
 )
 _MISSING = re.compile(r"does not provide attribute")
 
@@ -174,7 +175,8 @@ def readable(name: str) -> str:
     parts = []
     while found := re.match(r"(?:L|K)?(\d{1,3})", rest):
         length = int(found[1])
-        parts.append(rest[found.end() : found.end() + length].replace("_GLOBAL__N_", "(anonymous)"))
+        part = rest[found.end() : found.end() + length]
+        parts.append("(anonymous)" if part.startswith("_GLOBAL__N_") else part)
         rest = rest[found.end() + length :]
         if not name.startswith("_ZN"):
             break
@@ -190,6 +192,9 @@ def cause(said: Sequence[str], lines_of: Mapping[str, Sequence[str]]) -> Failure
     lines = "\n".join(_lines_of(derivation, lines_of))
     first = _first_line(text)
     how = ((failed["how"] or failed["new_how"] or "") if failed else "").strip().rstrip(".")
+    if found := re.search(r"cloning builder process.*|unable to start build process", text):
+        # Before the disk: of namespaces that are used up it is said that no space is left, too.
+        return Failure("sandbox", "", found.group())
     if _NO_SPACE.search(text) or (derivation and messages.is_out_of_space(lines)):
         return Failure("disk", derivation, first)
     if derivation:

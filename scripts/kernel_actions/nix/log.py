@@ -78,17 +78,19 @@ class Log:
         self._activities: dict[int, _Activity] = {}
         self._counts: dict[int, tuple[int, int]] = {}
         self._expected: dict[int, int] = {}
-        self._moved = 0
+        # What is through, over the network and from store to store: a path that is fetched is both.
+        self._moved = {_FILE_TRANSFER: 0, _COPY_PATH: 0}
 
     @property
     def progress(self) -> Progress:
-        """How far Nix is. Bytes are those that go over the network, or of a cache in a folder."""
-        moving = sum(
-            one.done for one in self._activities.values() if one.kind in (_FILE_TRANSFER, _COPY_PATH)
-        )
-        expected = self._expected.get(_FILE_TRANSFER, 0) or self._expected.get(_COPY_PATH, 0)
+        """How far Nix is. Bytes are those that go over the network, or out of a cache in a folder."""
+        moved = dict(self._moved)
+        for one in self._activities.values():
+            if one.kind in moved:
+                moved[one.kind] += one.done
+        kind = _FILE_TRANSFER if moved[_FILE_TRANSFER] else _COPY_PATH
         built, fetched = self._counts.get(_BUILDS, (0, 0)), self._counts.get(_COPY_PATHS, (0, 0))
-        return Progress(*built, *fetched, self._moved + moving, max(expected, self._moved + moving))
+        return Progress(*built, *fetched, moved[kind], max(self._expected.get(kind, 0), moved[kind]))
 
     @property
     def building(self) -> list[str]:
@@ -151,8 +153,8 @@ class Log:
         if activity.kind == _BUILD:
             self.built[activity.subject] = None
             return Event("built", activity.subject, "")
-        if activity.kind in (_FILE_TRANSFER, _COPY_PATH):
-            self._moved += activity.done
+        if activity.kind in self._moved:
+            self._moved[activity.kind] += activity.done
         return Event("fetched", activity.subject, "") if activity.kind == _SUBSTITUTE else None
 
     def _result(self, number: int, kind: int, fields: list[Any]) -> Event | None:
@@ -169,10 +171,8 @@ class Log:
         if kind == _PROGRESS:
             if activity.kind in (_BUILDS, _COPY_PATHS):
                 self._counts[activity.kind] = (int(fields[0]), int(fields[1]))
-            elif activity.kind in (_FILE_TRANSFER, _COPY_PATH):
-                # A path that comes over the network is both; its bytes are counted once.
-                is_counted = activity.kind == _FILE_TRANSFER or not self._expected.get(_FILE_TRANSFER)
-                activity.done = int(fields[0]) if is_counted else 0
+            elif activity.kind in self._moved:
+                activity.done = int(fields[0])
             return Event("other", "", "")
         if kind == _EXPECTED:
             self._expected[int(fields[0])] = int(fields[1])

@@ -26,6 +26,7 @@ FEATURES = ("--extra-experimental-features", "nix-command flakes")
 PAUSES = (2.0, 8.0)
 # What `nix copy` needs to reach a store in an S3 bucket; nothing else gets it.
 _CLOUD = re.compile(r"AWS_[A-Z_]+")
+_GIT_VARIABLES = frozenset({"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"})
 _CREDENTIALS = re.compile(r"://[^/@\s]+@")
 _QUESTION_LIMIT = 120.0
 
@@ -330,8 +331,17 @@ def _repair(text: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The variables of every program here: no secrets, and messages that are read."""
-    return {**process.without_secrets(os.environ), "LC_ALL": "C", "NO_COLOR": "1"}
+    """The variables of every program here: no secrets, and messages that are read.
+
+    Of git's own, which Nix runs, only those that say where its configuration is: without those that may be
+    secret, the others would contradict each other.
+    """
+    kept = {
+        name: value
+        for name, value in process.without_secrets(os.environ).items()
+        if not name.startswith("GIT_") or name in _GIT_VARIABLES
+    }
+    return {**kept, "LC_ALL": "C", "NO_COLOR": "1", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def retried(

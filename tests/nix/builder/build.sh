@@ -1,0 +1,39 @@
+# Builds a variant as the builder's derivation does: phases, a copy of the sources, one step for each file.
+set -eu
+phase() { echo "@nix { \"action\": \"setPhase\", \"phase\": \"$1\" }" >&2; }
+
+phase unpackPhase
+echo "unpacking source archive $src"
+cp -r "$src" source
+chmod -R u+w source
+cd source
+test -d /etc/ssh && { echo "the build sees the machine"; exit 1; }
+# What a test wants to happen in the build.
+if [ -f before-build.sh ]; then . ./before-build.sh; fi
+
+phase buildPhase
+ops="_${kernelName}_${backend}_$rev"
+objects=
+sources=$(find "$PWD/csrc" -name '*.cpp' | sort)
+if [ "$backend" = cuda ]; then sources="$sources $(find "$PWD/csrc" -name '*.cu' | sort)"; fi
+count=$(echo $sources | wc -w)
+number=0
+for file in $sources; do
+  number=$((number + 1))
+  echo "[$number/$count] Building ${file##*.} object ${file#"$PWD"/}.o"
+  case $file in
+    *.cu) /usr/bin/python3 "$nvcc" -I "$torch/include" "$file" -o "$number.o" ;;
+    *) g++ -std=c++17 -O1 -Wall -fPIC -I "$torch/include" -c "$file" -o "$number.o" ;;
+  esac
+  objects="$objects $number.o"
+done
+echo "[$count/$count] Linking CXX shared module $ops.abi3.so"
+g++ -shared $objects -o "$ops.abi3.so"
+
+phase installPhase
+mkdir -p "$out/$variant"
+cp -r torch-ext/*/. "$out/$variant/"
+cp "$ops.abi3.so" "$out/$variant/"
+echo "ops_name = '$ops'" > "$out/$variant/_ops.py"
+if [ -f after-install.sh ]; then . ./after-install.sh; fi
+/usr/bin/python3 "$describe" "$out/$variant" "$ops"

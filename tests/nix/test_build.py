@@ -1,0 +1,241 @@
+"""``build`` by Nix: what it makes, and what of it can be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from kernel_actions import built, upload
+from kernel_actions.errors import KernelFailed
+
+from tests.integration.conftest import git
+from tests.nix.conftest import CPU, CPU_NEW, CUDA, Machine, change, last_line, make_kernel, report
+
+
+def test_two_variants_are_built_described_and_packed(machine: Machine, kernel: Path, tmp_path: Path) -> None:
+    finished = machine.build(kernel, CPU, CUDA, options=["--archive", tmp_path / "archives"])
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.count("built") == 3 and CPU in finished.stdout
+    for name in (CPU, CUDA):
+        variant = built.read(kernel / "build" / name)
+        built.check_intact(variant)
+        assert variant.builder == "nix"
+        upload.check_published([variant])
+        said = report(kernel, name)
+        assert said["sandbox"] is True and said["planned"] is True and said["dirty"] is False
+        assert said["commit"] == git(kernel, "rev-parse", "HEAD").strip()
+        assert said["origin"] == "built" and said["store_path"].startswith("/nix/store/")
+        assert said["derivation"].endswith("-tiny-torch-ext.drv") and said["nix"]
+        assert said["bytes"] == sum(path.stat().st_size for path in variant.path.rglob("*") if path.is_file())
+        assert said["closure_bytes"] >= said["nar_bytes"] > said["bytes"]
+        with tarfile.open(tmp_path / "archives" / f"{name}.tar") as archive:
+            modes = {entry.name: entry.mode for entry in archive}
+        assert modes[name] == 0o755 and modes[f"{name}/metadata.json"] == 0o644
+        assert modes[f"{name}/{said['id']}.abi3.so"] == 0o755
+        assert f"{name}.build-report.json" in modes
+        # The builder's own file, byte for byte.
+        original = machine.real(said["store_path"]) / name / "metadata.json"
+        assert (variant.path / "metadata.json").read_bytes() == original.read_bytes()
+    # The folder is as git left it.
+    assert git(kernel, "status", "--porcelain") == ""
+    # Nothing is done twice.
+    before = os.stat(kernel / "build" / CPU)
+    again = machine.build(kernel, CPU, options=["--format=json"])
+    said = json.loads(again.stdout)
+    assert (said["origin"], said["reused"], said["built"]) == ("present", True, 0)
+    assert os.stat(kernel / "build" / CPU) == before
+
+
+def test_a_job_has_groups_annotations_a_summary_and_outputs(machine: Machine, tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path / "repo")
+    source = (kernel / "csrc" / "luma.cpp").read_text()
+    change(kernel, {"csrc/luma.cpp": f"{source}\nstatic int unused;\n"})
+    summary, outputs = tmp_path / "summary", tmp_path / "outputs"
+    machine.variables = {
+        "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary), "GITHUB_OUTPUT": str(outputs),
+        "GITHUB_WORKSPACE": str(kernel), "HF_TOKEN": "hf_secret",
+    }  # fmt: skip
+    finished = machine.build(kernel, CUDA, options=["--format=github", "--archive", tmp_path / "out"])
+    assert finished.returncode == 0, finished.stderr
+    said = finished.stderr
+    assert (
+        said.index(f"::group::Nix: {CUDA}")
+        < said.index("::stop-commands::")
+        < said.index("Building cpp object")
+    )
+    assert said.index("Building cpp object") < said.index("::endgroup::")
+    assert "::warning title=compiler warning,file=csrc/luma.cpp,line=10,col=12::" in said
+    text = summary.read_text()
+    assert "| scale | sm\\_90 | 168 | 16 B | 16 B | 16 B |" in text
+    assert text.index("sm\\_90") < text.index("sm\\_80")
+    assert f"| {CUDA.replace('_', chr(92) + '_')} | built | 4 |" in text
+    assert f"{tmp_path}/out/{CUDA}.tar" in outputs.read_text()
+    assert "hf_secret" not in said + text
+
+
+@pytest.mark.parametrize("folder", ["", "kernels/tiny"])
+def test_a_compile_error_is_at_its_line_of_the_repository(
+    machine: Machine, tmp_path: Path, folder: str
+) -> None:
+    root = tmp_path / "repo"
+    kernel = make_kernel(root)
+    broken = "".join(f"__global__ void k{number}() {{ missing{number}(); }}\n" for number in range(12))
+    change(kernel, {"csrc/scale.cu": f"// Wrong.\n{broken}"})
+    if folder:
+        (root / folder).parent.mkdir(parents=True)
+        (root / "here").mkdir()
+        for name in ("build.toml", "flake.nix", "flake.lock", "csrc", "torch-ext", "tests"):
+            git(root, "mv", name, f"here/{name}")
+        git(root, "mv", "here", folder)
+        git(root, "commit", "--quiet", "--message=move")
+    machine.variables = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(root)}
+    finished = machine.build(root / folder, CUDA, CPU, options=["--format=github"])
+    assert finished.returncode == 1
+    lines = [line for line in finished.stderr.splitlines() if line.startswith("::error")]
+    place = f"{folder}/csrc/scale.cu".lstrip("/")
+    assert len(lines) == 10
+    assert lines[0].startswith(f"::error title=kernel-actions,file={place},line=2::")
+    assert "missing0" in lines[0] and "2 more errors" in lines[-1]
+    assert f"The end of the log of tiny-torch-ext ({CUDA}):" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    # The other variant is none the worse for it.
+    assert built.read(root / folder / "build" / CPU).builder == "nix"
+    assert not (root / folder / "build" / CUDA).exists()
+    assert CPU in finished.stdout
+
+
+def test_a_result_of_500_files_with_links_is_copied_as_files(machine: Machine, kernel: Path) -> None:
+    script = """
+    folder="$out/$variant/data"
+    mkdir -p "$folder/deep/er"
+    for number in $(seq 500); do echo "$number" > "$folder/deep/$number.txt"; done
+    ln -s ../1.txt "$folder/deep/er/link"
+    ln -s "$torch/include/ATen" "$folder/headers"
+    echo x > "$folder/ä file with spaces"
+    chmod 0500 "$folder/deep/7.txt"
+    """
+    change(kernel, {"after-install.sh": script})
+    finished = machine.build(kernel, CPU)
+    assert finished.returncode == 0, finished.stderr
+    folder = kernel / "build" / CPU
+    assert not any(path.is_symlink() for path in folder.rglob("*"))
+    assert all(os.access(path, os.W_OK) and path.stat().st_mode & 0o200 for path in folder.rglob("*"))
+    assert (folder / "data" / "headers" / "Parallel.h").is_file()
+    assert (folder / "data" / "deep" / "er" / "link").read_text() == "1\n"
+    assert (folder / "data" / "deep" / "7.txt").stat().st_mode & 0o777 == 0o755
+    assert report(kernel, CPU)["files"] == 4 + 503
+    built.check_intact(built.read(folder))
+
+
+def test_a_link_out_of_the_store_is_refused(machine: Machine, kernel: Path) -> None:
+    change(kernel, {"after-install.sh": 'ln -s /etc/passwd "$out/$variant/users"'})
+    # The file is not there in the sandbox, so the build does not hash it.
+    finished = machine.build(kernel, CPU)
+    assert finished.returncode == 1
+    assert "users of the result is a link to outside of the Nix store" in last_line(finished)
+    assert not (kernel / "build" / CPU).exists()
+
+
+def test_uncommitted_changes_are_built_only_when_told_and_marked(
+    machine: Machine, kernel: Path, tmp_path: Path
+) -> None:
+    (kernel / "csrc" / "luma.h").write_text("")
+    odd = machine.build(kernel, CPU, options=["--allow-dirty"])
+    assert odd.returncode == 0 or "builds no uncommitted changes in a folder with spaces" in last_line(odd)
+    kernel = make_kernel(tmp_path / "tiny")
+    (kernel / "csrc" / "luma.h").write_text((kernel / "csrc" / "luma.h").read_text() + "// changed\n")
+    refused = machine.build(kernel, CPU)
+    assert refused.returncode == 2
+    assert "uncommitted changes (csrc/luma.h)" in last_line(refused) and "--allow-dirty" in last_line(refused)
+    finished = machine.build(kernel, CPU, options=["--allow-dirty"])
+    assert finished.returncode == 0, finished.stderr
+    assert report(kernel, CPU)["dirty"] is True
+
+
+def test_a_variant_that_nothing_makes_is_answered_with_the_nearest(machine: Machine, kernel: Path) -> None:
+    finished = machine.build(kernel, "torch213-cxx11-cu13-x86_64-linux")
+    assert finished.returncode == 2
+    assert "nearest: torch213-cxx11-cu13" in last_line(finished) and CUDA in last_line(finished)
+    nothing = machine.build(kernel)
+    assert nothing.returncode == 2 and "no variant is named" in last_line(nothing)
+    other = machine.build(kernel, "torch213-cxx11-cpu-aarch64-linux")
+    assert other.returncode == 3 and "is for aarch64-linux, and this machine builds for" in last_line(other)
+
+
+def test_auto_says_what_it_takes(machine: Machine, kernel: Path) -> None:
+    child = machine.start(kernel, f"--variant={CPU_NEW}")
+    _, said = child.communicate(timeout=240)
+    assert child.returncode == 0 and "Building with Nix\n" in said
+    (kernel / "flake.lock").unlink()
+    # The wish for something that is Nix's ends it here.
+    child = machine.start(kernel, f"--variant={CPU_NEW}", "--check-reproducible")
+    _, said = child.communicate(timeout=240)
+    assert child.returncode == 2
+    assert "Building with the local builder: the kernel has no flake.lock" in said
+
+
+def test_without_a_sandbox_nothing_is_built_unless_told_and_that_is_not_published(
+    machine: Machine, kernel: Path
+) -> None:
+    change(kernel, {"before-build.sh": ""})
+    machine.lines += ["sandbox = false"]
+    refused = machine.build(kernel, CPU)
+    assert refused.returncode == 3 and "without a sandbox (sandbox = false)" in last_line(refused)
+    # The fixture refuses to see the machine, as it would here.
+    finished = machine.build(kernel, CPU, options=["--allow-unsandboxed", "--push-to=file:///nowhere"])
+    assert finished.returncode == 2 and "is not pushed" in last_line(finished)
+
+
+def test_a_build_without_a_sandbox_is_marked(tmp_path: Path) -> None:
+    folder = tmp_path / CPU
+    folder.mkdir()
+    (folder / "metadata.json").write_text('{"backend": {"type": "cpu"}, "version": 1}')
+    (folder / "__init__.py").write_text("")
+    built.write_json(built.build_report_path(folder), {"builder": "nix-unsandboxed"})
+    with pytest.raises(KernelFailed, match="only builds of Nix are published"):
+        upload.check_published([built.read(folder)])
+
+
+def test_a_build_that_differs_the_second_time_is_told_with_its_files(machine: Machine, kernel: Path) -> None:
+    passed = machine.build(kernel, CPU, options=["--check-reproducible"])
+    assert passed.returncode == 0, passed.stderr
+    assert report(kernel, CPU)["reproducible"] is True
+    change(kernel, {"before-build.sh": "date +%s%N > torch-ext/tiny/stamp.py\n"})
+    failed = machine.build(kernel, CPU, options=["--check-reproducible"])
+    assert failed.returncode == 1
+    assert f"{CPU} differs when it is built again:\n  metadata.json\n  stamp.py\n" in failed.stderr
+    assert "is not reproducible: built again, metadata.json, stamp.py differ" in last_line(failed)
+    assert report(kernel, CPU)["reproducible"] is False
+
+
+def test_tests_travel_to_another_machine(machine: Machine, kernel: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tests.nar.zst"
+    finished = machine.build(kernel, CPU, options=["--export-tests", file])
+    assert finished.returncode == 0, finished.stderr
+    assert f"Exported the tests of {CPU}: {file}, " in finished.stderr
+    other = Machine(tmp_path / "other")
+    child = other.start(tmp_path, "--import-tests", file)
+    out, said = child.communicate(timeout=120)
+    assert child.returncode == 0, said
+    program = Path(out.strip()) / "bin" / "ci-test"
+    # As the builder's: nothing selected is no failure to it.
+    assert "|| test $? -eq 5" in program.read_text()
+    assert other.real(report(kernel, CPU)["store_path"]).is_dir()
+    (tmp_path / "none").write_text("nothing")
+    child = other.start(tmp_path, "--import-tests", tmp_path / "none")
+    assert child.communicate(timeout=60)[1].startswith("kernel-actions: cannot import ")
+    assert child.returncode == 3
+
+
+def test_a_development_shell_opens(machine: Machine, tmp_path: Path) -> None:
+    # Nix 2.8 itself opens none in a folder whose name has a space.
+    kernel = make_kernel(tmp_path / "tiny")
+    finished = subprocess.run(
+        ["nix", "develop", f".#devShells.{CPU}", "--command", "/bin/sh", "-c", "echo $variant"],
+        cwd=kernel, env=machine.environment, text=True, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr
