@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from kernel_actions import builder, builder_rules, flake
 from kernel_actions.errors import KernelActionsError
 
-REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+?)(\.git)?/?$")
+REPOSITORY = re.compile(r"(?:https://|git@)github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?", re.ASCII)
 
 
 class Objects:
@@ -59,12 +59,18 @@ def main(arguments: list[str]) -> int:
     before, known = len(revisions), set(reviewed)
     unreadable: dict[str, str] = {}
     for checkout in options.checkouts:
+        if not (checkout / ".git").exists() and not (checkout / "HEAD").exists():
+            raise SystemExit(f"{checkout} is not a git repository")
+        entries = 0
         repository = options.repository or _repository(checkout)
         objects = Objects(checkout)
         for commit in _git(checkout, "rev-list", "--branches", "--remotes", "--tags").split():
             entry = _entry(objects, commit, data, rules, reviewed, unreadable)
             if entry is not None:
+                entries += 1
                 revisions[commit] = f"{entry} {repository}"
+        if not entries:
+            raise SystemExit(f"no commit of {checkout} has a list of build sets: it is not the builder")
     _write(data / "revisions.txt", (f"{commit} {rest}" for commit, rest in sorted(revisions.items())))
     _write(data / "reviewed.txt", sorted(reviewed))
     (data / "rules.json").write_text(
@@ -123,9 +129,9 @@ def _entry(
 
 def _repository(checkout: Path) -> str:
     url = _git(checkout, "config", "--default=", "--get", "remote.origin.url").strip()
-    found = REPOSITORY.search(url)
+    found = REPOSITORY.fullmatch(url)
     if found is None:
-        raise SystemExit(f"{checkout} has no origin: name its --repository")
+        raise SystemExit(f"{checkout} has no origin on GitHub: name its --repository")
     return found.group(1).lower()
 
 

@@ -31,7 +31,8 @@ class Rules(NamedTuple):
     ``universal_noarch``: a kernel without compiled sources is named ``torch-universal`` and says
     ``general.universal`` (else ``torch-<backend>``); ``old_cuda_bounds``: the bounds are
     ``general.cuda-minver`` and ``-maxver``; ``stable_abi``: Torch's stable ABI is known, as a
-    version for all backends (``string``) or also by backend (``per-backend``);
+    version for all backends (``string``) or also by backend (``per-backend``); ``abi_in_names``:
+    whether names for Linux have ``cxx11`` (``always``, ``never``), or as the build set says (``by-set``);
     ``torch_versions_list``: ``torchVersions`` of flake.nix is a list, and not a function.
     """
 
@@ -42,6 +43,7 @@ class Rules(NamedTuple):
     stable_abi: str | None
     requires_backends: bool
     torch_versions_list: bool
+    abi_in_names: str = "always"
 
 
 class BuildSet(NamedTuple):
@@ -175,6 +177,7 @@ def rules(value: Mapping[str, Any]) -> Rules:
         stable_abi=value["stable_abi"],
         requires_backends=value["requires_backends"],
         torch_versions_list=value["torch_versions_arg"] == "list",
+        abi_in_names=value["abi_in_names"],
     )
 
 

@@ -45,6 +45,10 @@ def traits(versions_path: str, read: Reader) -> dict[str, Any]:
     if "stable-abi" in selecting:
         stable_abi = "per-backend" if "ForBackend" in selecting else "string"
     is_old = "general.cuda-minver" in selecting
+    names = read(f"{base}lib/variants/torch.nix")
+    abi = "always" if names is None or "cxx11" in names else "never"
+    if any("cxx11Abi" in (read(base + name) or "") for name in _NAMING):
+        abi = "by-set"
     return {
         "noarch": "torch-universal" if "torch-universal" in everything else "torch-<backend>",
         "cuda_bounds": f"general.{'cuda-minver/maxver' if is_old else 'cuda.minver/maxver'}",
@@ -55,6 +59,7 @@ def traits(versions_path: str, read: Reader) -> dict[str, Any]:
         "backend_ci": "backendCi" in everything,
         "torch_versions_arg": "function" if "torchVersions ? _:" in flake else "list",
         "requires_backends": "? backends" in everything,
+        "abi_in_names": abi,
     }
 
 

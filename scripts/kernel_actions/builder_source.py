@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from kernel_actions.builder_rules import Reader
 
 _LARGEST_FILE = 1_000_000
+# In seconds: how long GitHub may take for the files of one revision, ten of them.
+_PATIENCE = 30.0
+# What could not be read in this run: other kernels with the same revision need not wait for it again.
+_FAILURES: dict[tuple[str, str], str] = {}
 
 Files = Mapping[str, "str | None"]
 """The files of a builder that planning reads: path → text, ``None`` for one that is not there."""
@@ -79,22 +84,27 @@ def _read_unknown(locked: LockedBuilder, source: Source) -> BuilderRevision:
             where=locked.where,
             repair="lock a commit of the builder, or name the folder with --builder-dir",
         )
-    kept = _cache(locked.commit)
+    kept = _cache(locked.repository, locked.commit) if locked.is_on_github else None
     if (earlier := _kept(kept)) is not None:
         return _from_files(locked, earlier)
-    failures: list[str] = []
-    for read in (_of_github, _of_nix):
-        try:
-            files = read(locked)
-        except WrongSurroundings as error:
-            failures.append(str(error))
-            continue
-        found = _from_files(locked, files)
-        _keep(kept, files)
-        return found
+    key = (locked.repository, locked.commit)
+    if key not in _FAILURES:
+        failures: list[str] = []
+        for read in (_of_github, _of_nix):
+            try:
+                files = read(locked)
+            except WrongSurroundings as error:
+                failures.append(str(error))
+                continue
+            found = _from_files(locked, files)
+            # What Nix reads is kept by Nix itself.
+            if read is _of_github:
+                _keep(kept, files)
+            return found
+        _FAILURES[key] = "; ".join(failures)
     raise WrongSurroundings(
         f"builder revision {locked.commit} is not in this version's data, and cannot be read: "
-        + "; ".join(failures),
+        + _FAILURES[key],
         where=locked.where,
         repair="give a checkout of the builder with --builder-dir, update this suite, or plan for another "
         "revision with --builder-rev",
@@ -112,6 +122,13 @@ def _from_files(locked: LockedBuilder, files: Files) -> BuilderRevision:
             where=locked.where,
             repair="lock a revision of the builder",
         )
+    if files.get(path.removesuffix("versions.nix") + builder_rules.SELECTING[0]) is None:
+        raise WrongSurroundings(
+            f"{locked.repository} at {locked.commit or 'its folder'} has {path}, but not the rules beside "
+            f"it, {builder_rules.SELECTING[0]}",
+            where=locked.where,
+            repair="try again, or give a checkout of the builder with --builder-dir",
+        )
     text = files[path] or ""
     values = flake.read_versions(text, Path(f"{locked.repository}/{path}"))
     remarks = [
@@ -119,6 +136,8 @@ def _from_files(locked: LockedBuilder, files: Files) -> BuilderRevision:
         "knows: the plan follows the rules that were recognised in it"
         for changed in builder_rules.unreviewed(files)
     ]
+    if not locked.commit:
+        remarks.append(f"{locked.where}: {locked.repository} is a folder: it is planned for what lies there")
     return BuilderRevision(
         repository=locked.repository,
         commit=locked.commit or "",
@@ -137,24 +156,24 @@ def _of_checkout(locked: LockedBuilder, checkout: Path) -> Files:
     if not checkout.is_dir():
         raise WrongInput(f"--builder-dir {checkout} is not a folder")
     commit = locked.commit
-    state = git.state(checkout)
-    # A folder without history may lie in a repository of something else.
-    if commit is not None and state is not None and state.root.resolve() == checkout.resolve():
-        if not git.has_commit(checkout, commit):
-            raise WrongSurroundings(
-                f"the checkout {checkout} has no commit {commit}",
-                where=locked.where,
-                repair=f"git -C {checkout} fetch",
-            )
+    if commit is not None and git.has_commit(checkout, commit):
         return _collect(lambda path: git.file_at(checkout, commit, path))
+    # A folder without history may lie in a repository of something else.
+    if commit is not None and ((checkout / ".git").exists() or git.is_bare(checkout)):
+        raise WrongSurroundings(
+            f"the checkout {checkout} has no commit {commit} (or git is not installed)",
+            where=locked.where,
+            repair=f"git -C {checkout} fetch",
+        )
     return _collect(lambda path: _text(checkout / path))
 
 
 def _text(path: Path) -> str | None:
+    from kernel_actions import toml_file
+
     try:
-        with path.open("rb") as file:
-            return file.read(_LARGEST_FILE).decode(errors="replace")
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return toml_file.read_bytes(path, _LARGEST_FILE).decode(errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
@@ -164,7 +183,8 @@ def _of_github(locked: LockedBuilder) -> Files:
     if not locked.is_on_github or locked.commit is None:
         raise WrongSurroundings(f"{locked.repository} is not on GitHub")
     repository, commit = locked.repository, locked.commit
-    files = _collect(lambda path: github.fetch_file(repository, commit, path, _LARGEST_FILE))
+    deadline = time.monotonic() + _PATIENCE
+    files = _collect(lambda path: github.fetch_file(repository, commit, path, _LARGEST_FILE, deadline))
     if all(text is None for text in files.values()):
         raise WrongInput(
             f"{repository} has no revision {commit}, or is private",
@@ -196,7 +216,7 @@ def _collect(read: Reader) -> dict[str, str | None]:
     return dict.fromkeys(builder_rules.VERSIONS_PATHS)
 
 
-def _cache(commit: str) -> Path | None:
+def _cache(repository: str, commit: str) -> Path | None:
     from kernel_actions import environment
 
     try:
@@ -204,17 +224,20 @@ def _cache(commit: str) -> Path | None:
         root = environment.cache_root(holds_token=True)
     except WrongSurroundings:
         return None
-    return root / "builder" / f"{commit}.json"
+    # GitHub gives a commit of any fork under any of their names, so that the name is part of what it is.
+    return root / "builder" / f"{repository.replace('/', '+')}@{commit}.json"
 
 
 def _kept(path: Path | None) -> dict[str, str | None] | None:
+    from kernel_actions import builder_rules, toml_file
+
     try:
-        values: Any = json.loads(path.read_bytes()) if path else None
-    except (OSError, ValueError):
+        values: Any = json.loads(toml_file.read_bytes(path, 20 * _LARGEST_FILE)) if path else None
+    except (OSError, ValueError, RecursionError, WrongInput):
         return None
     if not isinstance(values, dict) or not all(isinstance(text, str | None) for text in values.values()):
         return None
-    return values
+    return values if any(values.get(versions) for versions in builder_rules.VERSIONS_PATHS) else None
 
 
 def _keep(path: Path | None, files: Files) -> None:

@@ -8,10 +8,10 @@ Nix, as far as ``nix_language`` knows what is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from kernel_actions import toml_file
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
@@ -35,6 +35,8 @@ _TYPES: dict[str, type] = {
     **dict.fromkeys(("torchVersion", *_VERSIONS, "tvmFfiVersion", "ptxasVersion"), str),
 }
 _SHOWN = {bool: "true or false", str: "a string"}
+# What can give the builder a torchVersions that the text does not name: another file, or a name put together.
+_MAY_NAME_IT = r"\b(?:import|callPackage|scopedImport)\b|[$][{][^{}]*[}]\s*="
 _HOW_TO_GO_ON = (
     "install Nix, which is then asked, or write it with builtins such as map, filter and compareVersions"
 )
@@ -78,11 +80,16 @@ def read_versions(text: str, place: Path) -> list[dict[str, Any]]:
 
 
 def torch_versions(
-    path: Path, defaults: list[dict[str, Any]], argument: Literal["function", "list"]
+    path: Path,
+    defaults: list[dict[str, Any]],
+    argument: str,
+    locked: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Override | None:
     """What the flake.nix at ``path`` makes of the builder's build sets, ``defaults``.
 
-    ``argument`` is what the builder takes: a function from its list to another, or (the oldest) a list.
+    ``argument`` is what the builder takes: a ``function`` from its list to another, or (the oldest) a
+    ``list``.
+    ``locked`` is what flake.lock has for each input, if it is known: others are none.
     ``None`` when the flake gives none, and when there is no such file.
 
     Raises ``WrongInput`` when the flake is wrong, and ``NeedsNix`` when it is not understood.
@@ -96,10 +103,10 @@ def torch_versions(
     with _reported(path, NeedsNix):
         try:
             with evaluation.running():
-                found = _Flake(evaluation).torch_versions(defaults, argument)
+                found = _Flake(evaluation).torch_versions(defaults, argument, locked)
         except Unsupported:
             # What is not understood cannot give what is not even named, but for another file's help.
-            if "torchVersions" not in text and not re.search(r"\b(?:import|callPackage)\b", text):
+            if "torchVersions" not in text and not re.search(_MAY_NAME_IT, text):
                 return None
             raise
     if found is None:
@@ -166,11 +173,13 @@ class _Flake:
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
 
-    def torch_versions(self, defaults: list[dict[str, Any]], argument: str) -> _Found | None:
+    def torch_versions(
+        self, defaults: list[dict[str, Any]], argument: str, locked: Mapping[str, Mapping[str, Any]] | None
+    ) -> _Found | None:
         from kernel_actions.nix_language import NixError, Unsupported, flake_values
 
         evaluation = self.evaluation
-        inputs = flake_values.Inputs(evaluation)
+        inputs = flake_values.Inputs(evaluation, locked)
         flake = evaluation.value()
         if not isinstance(flake, dict):
             raise NixError("is no attribute set")

@@ -28,7 +28,10 @@ _WITHOUT_NIX = (
 # As many steps as a chain of `follows` may take. Nix writes them resolved: a real one has one or two.
 _LONGEST_CHAIN = 64
 # Compiled when they are first used: a lock of the builder's own repository needs neither.
-_GITHUB_URL = r"(?a)github\.com[/:]([\w.-]+/[\w.-]+?)(\.git)?/?(\?.*)?$"
+_GITHUB_URL = (
+    r"(?ai)(?:git\+)?(?:(?:https|ssh|git)://(?:git@)?(?:www\.)?github\.com(?::\d+)?/|git@github\.com:)"
+    r"([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:\?.*)?"
+)
 _OWNER_AND_NAME = r"(?a)[\w.-]{1,100}/[\w.-]{1,100}"
 
 
@@ -98,7 +101,8 @@ def is_commit(text: str) -> bool:
 
 def _described(name: str, locked: Mapping[str, Any], where: Place) -> LockedBuilder:
     repository = _github_repository(locked)
-    commit = locked.get("rev")
+    # A folder has no commit, whatever its lock claims: Nix takes any for it.
+    commit = None if locked.get("type") in ("path", "indirect") else locked.get("rev")
     return LockedBuilder(
         input_name=name,
         repository=repository or str(locked.get("url") or locked.get("path") or locked.get("type")),
@@ -122,7 +126,7 @@ def _github_repository(locked: Mapping[str, Any]) -> str | None:
         name = f"{locked.get('owner')}/{locked.get('repo')}".lower()
         return name if name in REPOSITORIES or re.fullmatch(_OWNER_AND_NAME, name) else None
     url = locked.get("url")
-    found = re.search(_GITHUB_URL, url[:1000]) if isinstance(url, str) else None
+    found = re.fullmatch(_GITHUB_URL, url[:1000]) if isinstance(url, str) else None
     return found.group(1).lower() if found else None
 
 

@@ -110,6 +110,11 @@ def has_commit(directory: Path, commit: str) -> bool:
     return _ask(directory, "cat-file", "-e", f"{commit}^{{commit}}") is not None
 
 
+def is_bare(directory: Path) -> bool:
+    """Whether ``directory`` is itself a repository without a work tree."""
+    return (_ask(directory, "rev-parse", "--is-bare-repository") or "").strip() == "true"
+
+
 def file_at(directory: Path, commit: str, path: str) -> str | None:
     """The text of a file at ``commit``, by its path from the repository's root; ``None`` if there is none."""
     return _ask(directory, "cat-file", "blob", f"{commit}:{path}")
@@ -265,12 +270,15 @@ def _ask(directory: Path, *arguments: str) -> str | None:
     if _is_own_workspace(directory):
         command += ["-c", "safe.directory=*"]
     try:
-        finished = process.run([*command, "-C", directory, *arguments], environment=_environment(os.environ))
+        # Its warnings (of a configuration that it cannot read, say) are no part of the answer.
+        finished = process.run(
+            [*command, "-C", directory, *arguments], environment=_environment(os.environ), errors_apart=True
+        )
     except WrongSurroundings:
         return None
     if finished.returncode == 0:
         return finished.output
-    if "dubious ownership" in finished.output or "unsafe repository" in finished.output:
+    if "dubious ownership" in finished.errors or "unsafe repository" in finished.errors:
         raise WrongSurroundings(
             f"git does not read {directory.resolve()}, which belongs to another user",
             repair=f"if you trust it: git config --global --add safe.directory {directory.resolve()}",

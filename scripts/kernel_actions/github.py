@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
+from typing import IO, Literal
 
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 
@@ -118,35 +118,36 @@ def untrusted_output() -> Iterator[None]:
         _command(f"::{token}::")
 
 
-def fetch_file(repository: str, commit: str, path: str, largest: int) -> str | None:
+def fetch_file(repository: str, commit: str, path: str, largest: int, deadline: float) -> str | None:
     """The text of a file of a repository at a commit; ``None`` when there is none.
 
     Uses the token of the job, if there is one, as it raises the rate limit. KA_GITHUB_RAW names a
-    mirror to ask in place of GitHub. Raises ``WrongSurroundings`` when nobody answers.
+    mirror to ask in place of GitHub. ``deadline`` is by ``time.monotonic``: slow answers end with it.
+    Raises ``WrongSurroundings`` when nobody answers.
     """
     # The standard library's client: what asks for one small file runs without an environment.
     import http.client
     import urllib.error
     import urllib.request
-    from urllib.parse import quote, urlsplit
+    from urllib.parse import quote
 
     base = os.environ.get("KA_GITHUB_RAW") or RAW_FILES
-    host = urlsplit(base).netloc
-    request = urllib.request.Request(f"{base.rstrip('/')}/{quote(repository)}/{commit}/{quote(path)}")
+    host = base.partition("://")[2].partition("/")[0] or base
     token = _token()
-    if token and base == RAW_FILES:
-        # Not one that a redirect takes elsewhere.
-        request.add_unredirected_header("Authorization", f"Bearer {token}")
-    failure = ""
+    failure = f"{host} did not answer in time"
     for attempt in range(_ATTEMPTS):
         if attempt:
             time.sleep(_PAUSE * 2 ** (attempt - 1))
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
         try:
-            with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-                data: bytes = answer.read(largest + 1)
-            if len(data) > largest:
-                raise WrongSurroundings(f"{host} sent more than {largest} bytes for {path}")
-            return data.decode(errors="replace")
+            request = urllib.request.Request(f"{base.rstrip('/')}/{quote(repository)}/{commit}/{quote(path)}")
+            if token and base == RAW_FILES:
+                # Not one that a redirect takes elsewhere.
+                request.add_unredirected_header("Authorization", f"Bearer {token}")
+            with urllib.request.urlopen(request, timeout=min(left, _PATIENCE)) as answer:
+                return _read_text(answer, largest, deadline, f"{host}: {path}")
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
@@ -154,10 +155,22 @@ def fetch_file(repository: str, commit: str, path: str, largest: int) -> str | N
             if error.code < 500 and error.code != 429:
                 break
         except (OSError, http.client.HTTPException, ValueError) as error:
-            failure = (
-                f"{host} cannot be reached: {getattr(error, 'reason', None) or error or type(error).__name__}"
-            )
+            reason = getattr(error, "reason", None) or error or type(error).__name__
+            failure = f"{host} cannot be reached: {reason}"
     raise WrongSurroundings(failure)
+
+
+def _read_text(answer: IO[bytes], largest: int, deadline: float, what: str) -> str:
+    """All that a server sends, unless it is too much or takes too long. Raises ``WrongSurroundings``."""
+    data = b""
+    # A time limit of the connection is for each read, and a server may send a byte at a time.
+    while piece := answer.read1(65536):  # type: ignore[attr-defined]
+        data += piece
+        if len(data) > largest:
+            raise WrongSurroundings(f"{what} is larger than {largest} bytes")
+        if time.monotonic() > deadline:
+            raise WrongSurroundings(f"{what} did not arrive in time")
+    return data.decode(errors="replace")
 
 
 def _token() -> str:

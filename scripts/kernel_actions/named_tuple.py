@@ -12,8 +12,7 @@ __all__ = ["NamedTuple"]
 if TYPE_CHECKING:
     from typing import NamedTuple
 else:
-    # What `collections` makes the fields of its named tuples with.
-    from _collections import _tuplegetter
+    from operator import itemgetter
 
     class _Definition(type):
         """Makes a class of its annotations."""
@@ -23,7 +22,7 @@ else:
             fields = made._fields = made.__match_args__ = tuple(made.__annotations__)
             made._field_defaults = {field: members[field] for field in fields if field in members}
             for index, field in enumerate(fields):
-                setattr(made, field, _tuplegetter(index, None))
+                setattr(made, field, property(itemgetter(index)))
             return made
 
     class NamedTuple(tuple, metaclass=_Definition):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
@@ -60,7 +61,14 @@ def major_minor(version: str) -> str:
     return ".".join(parts[:2])
 
 
+@lru_cache(maxsize=1024)
 def flat(version: str) -> str:
-    """Major and minor without the dot, as in variant names: ``130`` of ``13.0``."""
-    major, _, rest = version.partition(".")
-    return major + (rest.partition(".")[0] if "." in version else "0")
+    """Major and minor without the dot, as in variant names: ``130`` of ``13.0`` and of ``13``.
+
+    As the builder makes it of nixpkgs' ``lib.versions``: zeros are added to what is before a dash, and the
+    first two components count.
+    """
+    numbers, dash, rest = version.partition("-")
+    if "." not in numbers:
+        numbers += ".0"
+    return "".join(_components(numbers + dash + rest)[:2])

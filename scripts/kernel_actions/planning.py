@@ -14,6 +14,9 @@ from kernel_actions.variants import Override, Variant, VariantPlan
 
 # More than a flake.nix has; the evaluator takes no more either.
 _LARGEST_FLAKE = 1_000_000
+# Without any of these a flake.nix gives the builder no torchVersions: neither by name, nor by one that is put
+# together, nor from another file.
+_MAY_CHANGE_IT = (b"torchVersions", b"import", b"callPackage", b"${")
 
 
 class KernelPlan(NamedTuple):
@@ -49,8 +52,9 @@ def _override(kernel_dir: Path, revision: BuilderRevision) -> Override | None:
     """What flake.nix makes of the builder's list; ``None`` when it takes the list as it is."""
     path = kernel_dir / "flake.nix"
     try:
+        text = toml_file.read_bytes(path, _LARGEST_FLAKE)
         # Most kernels do: reading their flake.nix starts no evaluator.
-        if b"torchVersions" not in toml_file.read_bytes(path, _LARGEST_FLAKE):
+        if len(text) <= _LARGEST_FLAKE and not any(word in text for word in _MAY_CHANGE_IT):
             return None
     except FileNotFoundError:
         return None
@@ -59,10 +63,11 @@ def _override(kernel_dir: Path, revision: BuilderRevision) -> Override | None:
     from kernel_actions import flake
 
     defaults = [dict(value) for value in revision.values]
+    lock = kernel_dir / "flake.lock"
+    inputs = flake_lock.inputs(lock) if lock.is_file() else None
+    argument = "list" if revision.rules.torch_versions_list else "function"
     try:
-        found = flake.torch_versions(
-            path, defaults, "list" if revision.rules.torch_versions_list else "function"
-        )
+        found = flake.torch_versions(path, defaults, argument, inputs)
         if found is None:
             return None
         values, where = found.build_sets, found.place
@@ -71,9 +76,7 @@ def _override(kernel_dir: Path, revision: BuilderRevision) -> Override | None:
 
         if not nix.is_installed():
             raise
-        builder_input = flake_lock.read(kernel_dir / "flake.lock").input_name
-        inputs = flake_lock.inputs(kernel_dir / "flake.lock")
-        answer = nix.torch_versions(path, defaults, inputs, builder_input)
+        answer = nix.torch_versions(path, defaults, inputs or {}, flake_lock.read(lock).input_name)
         if answer is None:
             return None
         where = error.where or Place(path)

@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -33,14 +34,18 @@ _SECRET_VALUE = re.compile(r"://[^/@\s]+@")
 _GRACE = 5.0
 # How often a silent child is looked after, in seconds.
 _POLL = 0.1
+# As much of what a program says apart from its output is kept, in bytes.
+_LARGEST_ERRORS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Finished:
-    """How a program ended. ``returncode`` is negative for a signal; ``output`` is both streams."""
+    """How a program ended. ``returncode`` is negative for a signal; ``output`` is both streams, or the
+    standard output alone where the other was asked for apart, as ``errors``."""
 
     returncode: int
     output: str
+    errors: str = ""
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
@@ -63,17 +68,20 @@ def run(
     environment: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] | None = None,
     time_limit: float | None = None,
+    errors_apart: bool = False,
 ) -> Finished:
     """Run a program to its end and return its output, as lines are passed to ``on_line``.
 
     The program gets its own process group, which is ended with it, and it ends when this process
     is killed: nothing is left running. Without ``environment`` the child gets this process's
-    variables but for secrets. After ``time_limit`` seconds it is ended.
+    variables but for secrets. After ``time_limit`` seconds it is ended. With ``errors_apart`` what it
+    says on its standard error is not part of its output.
 
     Raises ``WrongSurroundings`` when the program is missing or takes too long, ``Interrupted`` on
     a signal.
     """
     started = time.monotonic()
+    said = tempfile.TemporaryFile() if errors_apart else None  # noqa: SIM115
     try:
         child = subprocess.Popen(
             [str(argument) for argument in arguments],
@@ -81,7 +89,7 @@ def run(
             env=without_secrets(os.environ) if environment is None else dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=said or subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=_end_with_parent(),
         )
@@ -108,7 +116,11 @@ def run(
         end_group(child)
         assert child.stdout is not None
         child.stdout.close()
-    return Finished(returncode, "".join(lines))
+    if said is None:
+        return Finished(returncode, "".join(lines))
+    with said:
+        said.seek(0)
+        return Finished(returncode, "".join(lines), said.read(_LARGEST_ERRORS).decode(errors="replace"))
 
 
 def _lines(child: subprocess.Popen[bytes], limit: float | None) -> Iterator[str]:

@@ -246,6 +246,9 @@ class Limits(NamedTuple):
         return {name: value for name, value in named if value is not None}
 
 
+_NO_LIMITS = Limits()
+
+
 class Selector(NamedTuple):
     """A key of ``[matrix]``: the values that select variants, and where they stand."""
 
@@ -259,7 +262,7 @@ class Settings(NamedTuple):
     ``build_runners`` and ``test_runners`` map ``<system>.<backend>`` or ``<system>`` to labels.
     ``demo`` is a Python file that the pipeline calls with the loaded kernel. ``tag_prefix`` is what
     stands before ``vX.Y.Z`` in the names of the kernel's git tags. ``limits`` are by backend, with the
-    empty string for all. ``selectors`` are those of ``SELECTORS`` that ``[matrix]`` has. ``allow_untested``
+    empty string for none. ``selectors`` are those of ``SELECTORS`` that ``[matrix]`` has. ``allow_untested``
     maps globs of variants' names to why those may go untested; ``test_requirements`` are packages that
     the tests take, and ``test_variables`` the variables that they get.
     """
@@ -276,7 +279,7 @@ class Settings(NamedTuple):
 
     def limit(self, backend: str) -> Limits:
         """The limits of a job of ``backend``: its own, else those of all."""
-        return self.limits.get(backend, Limits()).over(self.limits.get("", Limits()))
+        return self.limits.get(backend, self.limits.get("", _NO_LIMITS))
 
     def build_runner(self, system: str, backend: str) -> Labels:
         """Labels of the runner that builds: compiling needs no GPU, so a hosted one will do."""
@@ -300,7 +303,7 @@ def load(kernel_dir: Path, known: dict[Path, Mapping[str, Any]] | None = None) -
     Raises one ``WrongInput`` with all that is wrong (``error.all``), each with its line and column.
     """
     own = kernel_dir / FILE_NAME
-    found = _read(own) if own.is_file() else {}
+    found = _read(own) if os.path.lexists(own) else {}
     general: Mapping[str, Any] = {}
     if (path := _shared(kernel_dir)) is not None:
         known = {} if known is None else known
@@ -308,24 +311,41 @@ def load(kernel_dir: Path, known: dict[Path, Mapping[str, Any]] | None = None) -
             known[path] = _read(path)
         general = known[path]
     merged = {**general, **found}
-    for name in ("build_runners", "test_runners", "limits", "selectors", "allow_untested"):
-        merged[name] = {**general.get(name, {}), **found.get(name, {})}
-    for backend, limits in found.get("limits", {}).items():
-        merged["limits"][backend] = limits.over(general.get("limits", {}).get(backend, Limits()))
+    merged["selectors"] = {**general.get("selectors", {}), **found.get("selectors", {})}
+    for name in ("build_runners", "test_runners"):
+        ours = found.get(name, {})
+        # What the kernel says of a system is about all of its backends.
+        theirs = {
+            key: labels for key, labels in general.get(name, {}).items() if key.partition(".")[0] not in ours
+        }
+        merged[name] = {**theirs, **ours}
+    ours, theirs = found.get("limits", {}), general.get("limits", {})
+    merged["limits"] = {
+        backend: ours.get(backend, _NO_LIMITS)
+        .over(ours.get("", _NO_LIMITS))
+        .over(theirs.get(backend, _NO_LIMITS))
+        .over(theirs.get("", _NO_LIMITS))
+        for backend in ("", *BACKENDS)
+        if ours or theirs
+    }
     return Settings(**merged)
 
 
 def _shared(kernel_dir: Path) -> Path | None:
     """The file of the nearest ``.github``, if there is one."""
     # Up to the repository's root, where .git is, and no further.
-    folder = os.path.realpath(kernel_dir)
+    folder = own = os.path.realpath(kernel_dir)
+    found = None
     while True:
         path = os.path.join(folder, ".github", FILE_NAME)
-        if os.path.isfile(path):
-            return Path(path)
+        if found is None and os.path.lexists(path):
+            found = Path(path)
         around = os.path.dirname(folder)
-        if around == folder or os.path.exists(os.path.join(folder, ".git")):
-            return None
+        if os.path.exists(os.path.join(folder, ".git")):
+            return found
+        if around == folder:
+            # Outside of a repository what lies above may be anybody's.
+            return found if found and found.parent.parent == Path(own) else None
         folder = around
 
 

@@ -27,7 +27,8 @@ class Variant(NamedTuple):
     ``name`` is its folder on the Hub and its name in the flake's ``redistributable``;
     ``arch_name`` is its name in ``ciTests`` and ``devShells``, which several build sets can
     share one ``name`` for (``arch_names``). ``compute`` is the part of the name for the backend's version
-    (``cu130``). ``bundled``: the builder publishes it. ``chosen_for_ci``: it is the one of its
+    (``cu130``). ``torch`` is the version that it is tested with, the newest of ``torches``, all that
+    it serves. ``bundled``: the builder publishes it. ``chosen_for_ci``: it is the one of its
     backend and system in ``backendCi``.
     """
 
@@ -40,6 +41,7 @@ class Variant(NamedTuple):
     system: str
     bundled: bool
     chosen_for_ci: bool
+    torches: tuple[str, ...] = ()
 
 
 class LeftOut(NamedTuple):
@@ -102,7 +104,7 @@ def plan(manifest: Manifest, builder: BuilderRevision, override: Override | None
         elif not reason.is_of_backend:
             if reason.said not in places:
                 places[reason.said] = _place(manifest, reason)
-            name = _arch_name(build_set, system, manifest)
+            name = _arch_name(build_set, system, manifest, builder.rules)
             left_out.append(LeftOut(name, system, reason.text, places[reason.said]))
     variants = [
         one for system in SYSTEMS for one in _name_variants(manifest, builder.rules, kept[system], system)
@@ -126,7 +128,7 @@ def judge(manifest: Manifest, builder: BuilderRevision, override: Override | Non
             is_backend_wanted=not (reason and reason.is_of_backend),
         )
         for build_set, system, reason in _judged(manifest, builder, override)
-        for arch_name in (_arch_name(build_set, system, manifest),)
+        for arch_name in (_arch_name(build_set, system, manifest, builder.rules),)
     ]
 
 
@@ -242,7 +244,7 @@ def _name_variants(
     manifest: Manifest, rules: Rules, build_sets: list[BuildSet], system: str
 ) -> Iterator[Variant]:
     """The variants of build sets on ``system``; several sets can share one name."""
-    arch_names = {id(one): _arch_name(one, system, manifest) for one in build_sets}
+    arch_names = {id(one): _arch_name(one, system, manifest, rules) for one in build_sets}
     by_name: dict[str, list[BuildSet]] = {}
     for build_set in build_sets:
         name = _name(manifest, rules, build_set, system, arch_names[id(build_set)])
@@ -266,6 +268,7 @@ def _name_variants(
             system=system,
             bundled=any(one.bundled for one in shared),
             chosen_for_ci=any(one.bundled and one is chosen[one.backend] for one in shared),
+            torches=tuple(dict.fromkeys(one.torch for one in shared)),
         )
 
 
@@ -298,12 +301,13 @@ def _name(manifest: Manifest, rules: Rules, build_set: BuildSet, system: str, ar
     return arch_name
 
 
-def _arch_name(build_set: BuildSet, system: str, manifest: Manifest) -> str:
+def _arch_name(build_set: BuildSet, system: str, manifest: Manifest, rules: Rules) -> str:
     if manifest.binding.framework == "tvm-ffi" and build_set.tvm_ffi is not None:
         return f"tvm-ffi{flat(build_set.tvm_ffi)}-{compute(build_set)}-{system}"
     parts = [f"torch{flat(build_set.torch)}", compute(build_set), system]
-    if not system.endswith("-darwin"):
-        parts.insert(1, "cxx11" if build_set.cxx11_abi else "cxx98")
+    if not system.endswith("-darwin") and rules.abi_in_names != "never":
+        is_old = rules.abi_in_names == "by-set" and not build_set.cxx11_abi
+        parts.insert(1, "cxx98" if is_old else "cxx11")
     return "-".join(parts)
 
 

@@ -116,6 +116,25 @@ def test_only_what_changed_is_planned(monorepo: Path) -> None:
     assert _changed(monorepo) == {"blur", "gray"}
 
 
+def test_warnings_of_git_are_no_files(monorepo: Path, tmp_path: Path) -> None:
+    (monorepo / "text" / "gelu" / "k.cu").write_text("a\n")
+    git(monorepo, "add", ".")
+    git(monorepo, "commit", "--quiet", "--message=second")
+    (monorepo / "text" / "gelu" / "k.cu").write_text("a\r\nb\r\n")
+    config = tmp_path / "config"
+    config.write_text("[core]\nautocrlf = input\nsafecrlf = warn\n")
+    code, plan, _ = _matrix("--discover", monorepo, "--changed-since", "HEAD", GIT_CONFIG_GLOBAL=str(config))
+    assert code == 0 and {entry["kernel"] for entry in plan["include"]} == {"gelu"}
+
+
+def test_names_of_folders_are_no_commands_to_the_runner(tmp_path: Path) -> None:
+    folder = tmp_path / "x\n::set-output name=matrix::{}\ny\x1b[31m"
+    finished = kernel_actions(ROOT, "matrix", str(_kernel(folder)), "--format", "github")
+    assert finished.returncode == 0
+    assert not [line for line in finished.stdout.splitlines() if line.startswith("::")]
+    assert "\x1b" not in finished.stdout
+
+
 def test_a_file_name_with_anything_in_it_is_a_file_name(monorepo: Path) -> None:
     (monorepo / "vision" / "gray" / 'a\n"b$(c)é.cu').write_text("")
     assert _changed(monorepo) == {"gray"}
@@ -292,6 +311,27 @@ def test_a_revision_that_cannot_be_had_is_one_line(
         assert "Nix is not installed (give a checkout of the builder with --builder-dir" in err
 
 
+def test_a_revision_without_its_rules_is_not_guessed_at(
+    tmp_path: Path, files: _Files, variables: dict[str, str]
+) -> None:
+    del files.files[f"/huggingface/kernels/{UNKNOWN}/nix-builder/lib/build.nix"]
+    code, _, err = _matrix(_kernel(tmp_path / "k", lock=_lock()), **variables)
+    assert (code, err.count("\n")) == (3, 1)
+    assert "but not the rules beside it, lib/build.nix" in err
+    assert not list((tmp_path / "cache").rglob("*.json"))
+
+
+@pytest.mark.parametrize("address", ["nonsense", "http://[::1", "http://127.0.0.1:9"])
+def test_a_server_that_is_none_is_waited_for_once(
+    tmp_path: Path, variables: dict[str, str], address: str
+) -> None:
+    kernels = [_kernel(tmp_path / f"k{number}", f"k{number}", lock=_lock()) for number in range(5)]
+    variables["KA_GITHUB_RAW"] = address
+    code, _, err = _matrix(*kernels, **variables)
+    assert (code, err.count("\n")) == (3, 5)
+    assert err.count("cannot be reached") == 5 and "bug" not in err
+
+
 def test_no_network_is_one_line(tmp_path: Path, variables: dict[str, str]) -> None:
     variables["KA_GITHUB_RAW"] = "http://127.0.0.1:9"
     code, _, err = _matrix(_kernel(tmp_path / "k", lock=_lock()), **variables)
@@ -317,10 +357,13 @@ def test_a_versions_file_that_is_no_plain_list_is_one_line(
     assert message in err
 
 
-def test_a_broken_cache_is_as_none(tmp_path: Path, files: _Files, variables: dict[str, str]) -> None:
-    kept = tmp_path / "cache" / "kernel-actions" / "builder" / f"{UNKNOWN}.json"
+@pytest.mark.parametrize("content", ['{"nix-builder/versions.nix": 3}', "{}", "[" * 100_000, "", "[]"])
+def test_a_broken_cache_is_as_none(
+    tmp_path: Path, files: _Files, variables: dict[str, str], content: str
+) -> None:
+    kept = tmp_path / "cache" / "kernel-actions" / "builder" / f"huggingface+kernels@{UNKNOWN}.json"
     kept.parent.mkdir(parents=True)
-    kept.write_text('{"nix-builder/versions.nix": 3}')
+    kept.write_text(content)
     code, plan, _ = _matrix(_kernel(tmp_path / "k", lock=_lock()), **variables)
     assert code == 0 and plan["count"] == 1
 
@@ -420,6 +463,36 @@ def test_flake_nix_is_part_of_the_plan(tmp_path: Path) -> None:
 
 
 @needs_nix
+@pytest.mark.parametrize(
+    "leak",
+    [
+        "builtins.readFile (/. + SECRET)",
+        'builtins.readFile ((builtins.fetchTree { type = "path"; path = FOLDER; rev = REV; }) + "/id")',
+        "__readFile (/. + SECRET)",
+        "import (/. + SECRET)",
+        '"${/. + SECRET}"',
+        'builtins.getEnv "PLANTED"',
+        "(builtins.fetchGit { url = FOLDER; }).rev",
+        'builtins.fetchurl "http://127.0.0.1:9/x"',
+        "builtins.toJSON <nixpkgs>",
+    ],
+)
+def test_a_flake_that_goes_to_nix_reads_nothing_and_sends_nothing(tmp_path: Path, leak: str) -> None:
+    secret = tmp_path / "secret" / "id"
+    secret.parent.mkdir()
+    secret.write_text("PLANTED-SECRET")
+    for name, value in (("SECRET", secret), ("FOLDER", secret.parent), ("REV", "a" * 40)):
+        leak = leak.replace(name, f'"{value}"') if name != "PLANTED" else leak
+    # `match` is what sends it to Nix.
+    function = f'all: if builtins.match "x" "x" == null then all else throw "leak ${{{leak}}}"'
+    kernel = _kernel(tmp_path / "k", flake=FLAKE.format(function=function))
+    code, _, err = _matrix(kernel, HOME=str(tmp_path), PLANTED="PLANTED-SECRET")
+    assert (code, err.count("\n")) == (3, 1), err
+    assert "PLANTED-SECRET" not in err
+    assert "it asks for more than is at hand" in err
+
+
+@needs_nix
 def test_what_only_nix_can_evaluate_is_asked_of_nix(tmp_path: Path) -> None:
     kernel = _kernel(tmp_path / "k", flake=FLAKE.format(function=BY_MATCH))
     code, plan, err = _matrix(kernel, HOME=str(tmp_path))
@@ -457,6 +530,26 @@ def test_a_hostile_flake_ends_soon_in_one_line(
     assert (plan, err.count("\n")) == ({}, 1), err
     assert code in (2, 3)
     assert f"{kernel}/flake.nix" in err
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "genKernelFlakeOutputs (import ./arguments.nix)",
+        'genKernelFlakeOutputs { inherit self; path = ./.; ${"torch" + "Versions"} = ONLY; }',
+    ],
+)
+def test_what_flake_nix_does_not_name_is_not_overlooked(
+    tmp_path: Path, variables: dict[str, str], call: str
+) -> None:
+    flake = FLAKE.format(function="X")
+    start, end = flake.index("genKernelFlakeOutputs"), flake.rindex("};") + 1
+    flake = flake[:start] + call.replace("ONLY", f"({ONLY_213})") + flake[end:]
+    code, plan, err = _matrix(_kernel(tmp_path / "k", flake=flake), **variables)
+    if "import" in call:
+        assert code == 3 and "flake.nix:3:" in err
+    else:
+        assert {entry["torch"] for entry in plan["include"]} == {"2.13"}
 
 
 # --- Bad input ---

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel_actions import builder
+from kernel_actions import builder, flake_lock, manifest, variants
 from kernel_actions.errors import KernelActionsError, WrongInput
 
 from tests.unit.conftest import REVISION
@@ -140,3 +140,41 @@ def test_the_bundled_data_is_whole() -> None:
     assert lines == sorted(lines)
     used = {line.split(" ")[1] for line in lines}
     assert used == tables
+
+
+def test_a_folder_has_no_revision_whatever_its_lock_claims(kernel_dir: Callable[..., Path]) -> None:
+    lock = _lock({"kernels": "k"}, k={"locked": {"type": "path", "path": "/src/kernels", "rev": REVISION}})
+    with pytest.raises(WrongInput, match="is locked to /src/kernels, which has no revision"):
+        builder.locked(kernel_dir(CUDA, lock))
+
+
+@pytest.mark.parametrize(
+    ("url", "is_official"),
+    [
+        ("https://github.com/huggingface/kernels", True),
+        ("git+https://github.com/huggingface/kernels.git?ref=main", True),
+        ("ssh://git@github.com/huggingface/kernels", True),
+        ("git@github.com:huggingface/kernels.git", True),
+        ("https://evilgithub.com/huggingface/kernels.git", False),
+        ("https://evil.org/github.com/huggingface/kernels", False),
+        ("https://github.com.evil.org/huggingface/kernels", False),
+        ("https://github.com/huggingface/kernels/evil", False),
+    ],
+)
+def test_only_github_itself_has_the_builder(
+    kernel_dir: Callable[..., Path], url: str, is_official: bool
+) -> None:
+    lock = _lock({"kernels": "k"}, k={"locked": {"type": "git", "url": url, "rev": REVISION}})
+    path = kernel_dir(CUDA, lock) / "flake.lock"
+    assert flake_lock.read(path).is_official is is_official
+
+
+def test_names_are_without_the_abi_where_the_builder_left_it_out(kernel_dir: Callable[..., Path]) -> None:
+    revision = builder.revision("6504ae5159f7" + _rest_of("6504ae5159f7"))
+    names = {one.name for one in variants.plan(manifest.load(kernel_dir(CUDA)), revision).variants}
+    assert "torch211-cu130-x86_64-linux" in names
+
+
+def _rest_of(start: str) -> str:
+    lines = (builder.DATA / "revisions.txt").read_text().splitlines()
+    return next(line[len(start) : 40] for line in lines if line.startswith(start))

@@ -28,6 +28,9 @@ KERNELS = {PurePosixPath(name): Path(name) for name in ("vision/gray", "vision/b
         (["CMakeLists.txt"], {"vision/gray", "vision/blur", "text/gelu", "gray"}),
         # Texts outside of the kernels concern none.
         (["README.md", "LICENSE", "docs/guide.md", "vision/NOTICE", ".gitignore"], set()),
+        # A source is no text, whatever it is called.
+        (["vision/notice.h", "text/copying.cuh"], {"vision/gray", "vision/blur", "text/gelu"}),
+        (["vision/LICENSE.txt"], set()),
         # What build.toml names by its path concerns that kernel too.
         (["text/shared.h"], {"text/gelu", "gray"}),
         # A removed kernel takes its files along.

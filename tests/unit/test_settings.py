@@ -232,6 +232,7 @@ def test_every_key_is_described_and_every_example_is_right() -> None:
 def test_the_file_of_the_repository_is_read_once_and_its_errors_are_told_once(
     tmp_path: Path,
 ) -> None:
+    (tmp_path / ".git").mkdir()
     (tmp_path / ".github").mkdir()
     shared = tmp_path / ".github" / "kernel-actions.toml"
     shared.write_text("[limits]\ntimeout = 0\n")
@@ -250,3 +251,34 @@ def test_the_file_of_the_repository_is_read_once_and_its_errors_are_told_once(
     with pytest.raises(WrongInput) as error:
         matrix._plan_all([tmp_path / "a", tmp_path / "b"], Options(builder_rev="", builder_dir=""))
     assert len(error.value.all) == 1
+
+
+def test_what_lies_above_a_folder_outside_of_a_repository_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github" / "kernel-actions.toml").write_text('[pipeline]\ndemo = "d.py"\n')
+    (tmp_path / "kernel").mkdir()
+    assert settings.load(tmp_path / "kernel").demo is None
+    assert settings.load(tmp_path).demo == "d.py"
+
+
+def test_what_the_kernel_says_in_general_comes_before_what_the_repository_says_of_a_backend(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github" / "kernel-actions.toml").write_text(
+        '[limits.cuda]\ntimeout = 700\ncores = 4\n[runners.test]\n"x86_64-linux.cuda" = "shared"\n'
+    )
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "kernel-actions.toml").write_text(
+        '[limits]\ntimeout = 30\n[runners.test]\n"x86_64-linux" = "own"\n'
+    )
+    found = settings.load(tmp_path / "one")
+    assert found.limit("cuda").as_json() == {"timeout": 30, "cores": 4}
+    assert found.test_runner("x86_64-linux", "cuda") == ("own",)
+
+
+def test_a_link_to_nowhere_is_no_absent_file(tmp_path: Path) -> None:
+    (tmp_path / "kernel-actions.toml").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(WrongInput):
+        settings.load(tmp_path)

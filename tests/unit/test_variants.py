@@ -210,3 +210,11 @@ def test_the_example_is_planned_as_the_builder_itself_answers() -> None:
         assert sorted(one.name for one in found) == sorted(answer["redistributable"])
         assert sorted(one.name for one in found if one.bundled) == sorted(answer["bundle"])
     assert sum(len(answer["bundle"]) for answer in answers.values()) == 18
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [("13.0", "130"), ("13", "130"), ("7.1.2", "71"), ("2.13rc1", "213"), ("2.12-pre1", "212"), ("2", "20")],
+)
+def test_versions_in_names_are_as_in_nix(version: str, name: str) -> None:
+    assert nix_version.flat(version) == name

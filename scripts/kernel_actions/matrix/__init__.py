@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_actions import console, planning, settings, variants
 from kernel_actions.builder_source import Source
-from kernel_actions.errors import EXIT_DONE, KernelActionsError, Place, WrongInput
+from kernel_actions.errors import EXIT_DONE, KernelActionsError, Place, WrongInput, printable
 from kernel_actions.manifest import BACKENDS
 from kernel_actions.matrix import jobs as jobs_
 from kernel_actions.matrix.jobs import MOST_JOBS, Job, Part
@@ -42,13 +42,15 @@ class Selection(NamedTuple):
         if self.scope == "pr" and not variant.chosen_for_ci:
             return "not the one that the builder's CI builds (scope pr)", None
         names = (variant.name, *variant.arch_names)
-        for key, value in (
-            ("backends", variant.backend),
-            ("systems", variant.system),
-            ("torch", variant.torch),
+        for key, values in (
+            ("backends", (variant.backend,)),
+            ("systems", (variant.system,)),
+            # A noarch variant serves every Torch of its build sets.
+            ("torch", variant.torches),
         ):
-            if (selector := self.selectors.get(key)) and value not in selector.values:
-                return f"{value} is not in {_shown(key, selector)}", _place(selector)
+            selector = self.selectors.get(key)
+            if selector and not any(value in selector.values for value in values):
+                return f"{', '.join(values)} is not in {_shown(key, selector)}", _place(selector)
         if (only := self.selectors.get("only")) and not any(_matches(name, only.values) for name in names):
             return f"does not match {_shown('only', only)}", _place(only)
         if skip := self.selectors.get("skip"):
@@ -169,12 +171,26 @@ def run(options: Options) -> int:
     kernels = _plan_all(folders, options)
     for kernel in kernels:
         for warning in (*kernel.plan.manifest.warnings, *kernel.plan.builder.remarks):
-            console.say(f"kernel-actions: warning: {warning}")
+            console.say(printable(f"kernel-actions: warning: {warning}"))
+    for name, directory, other in _same_names(kernels):
+        where = printable(f"{directory} and {other}")
+        console.say(
+            f"kernel-actions: warning: {where} are both named {name}: artifacts of one replace the other's"
+        )
     planned = jobs_.group((job for kernel in kernels for job in kernel.jobs()), options.group_by)
     matrix = Matrix(tuple(kernels), tuple(jobs_.pack(planned, most, durations)), unchanged)
     _check_empty(matrix, options)
     output.PRINTERS[options.format](matrix)
     return EXIT_DONE
+
+
+def _same_names(kernels: Sequence[PlannedKernel]) -> Iterator[tuple[str, str, str]]:
+    """The kernels whose name an earlier one has: the name, its folder and the earlier one's."""
+    first: dict[str, str] = {}
+    for kernel in kernels:
+        other = first.setdefault(kernel.name, kernel.directory)
+        if other != kernel.directory:
+            yield kernel.name, kernel.directory, other
 
 
 def _folders(options: Options) -> tuple[list[Path], tuple[tuple[str, str], ...]]:

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from kernel_actions import matrix, planning, settings, variants
-from kernel_actions.errors import EXIT_DONE, Place, WrongInput
+from kernel_actions.errors import EXIT_DONE, Place, WrongInput, printable
 from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.planning import KernelPlan
 from kernel_actions.variants import Judgement, Variant
@@ -97,7 +97,7 @@ def _explain(
     if variant is None or not applicable:
         verdict = "; ".join(dict.fromkeys(_located(one.reason or "", one.where) for one in sets))
         return Explanation(name, sets[0].system, False, verdict, tuple(facts))
-    facts += _manifest_facts(plan, applicable[0])
+    facts += _manifest_facts(plan, applicable[0], variant)
     facts.append(
         Fact("bundle", "the builder publishes it" if variant.bundled else "the builder does not publish it")
     )
@@ -128,7 +128,7 @@ def _build_set_fact(plan: KernelPlan, judgement: Judgement) -> Fact:
     return Fact("build set", f"Torch {one.torch}, {compute}{tvm_ffi}, {judgement.system}{left_out}", source)
 
 
-def _manifest_facts(plan: KernelPlan, judgement: Judgement) -> list[Fact]:
+def _manifest_facts(plan: KernelPlan, judgement: Judgement, variant: Variant) -> list[Fact]:
     kernel, rules, backend = plan.manifest, plan.builder.rules, judgement.build_set.backend
     facts = []
     if judgement.is_backend_wanted and rules.requires_backends:
@@ -147,8 +147,8 @@ def _manifest_facts(plan: KernelPlan, judgement: Judgement) -> list[Fact]:
     else:
         key = f"kernel.{component.name}"
         facts.append(Fact("name", f"[{key}] is compiled for {backend}", str(kernel.place(key))))
-    if judgement.arch_name != judgement.name:
-        facts.append(Fact("arch name", f"{judgement.arch_name}, as in ciTests and devShells"))
+    if variant.arch_name != variant.name:
+        facts.append(Fact("arch name", f"{variant.arch_name}, as in ciTests and devShells"))
     return facts
 
 
@@ -168,9 +168,9 @@ def _located(reason: str, where: Place | None = None) -> str:
 
 def _shown(explanation: Explanation) -> str:
     answer = "in" if explanation.is_in else "out"
-    lines = [f"{explanation.name} on {explanation.system}: {answer}: {explanation.verdict}"]
+    lines = [printable(f"{explanation.name} on {explanation.system}: {answer}: {explanation.verdict}")]
     width = max((len(one.about) for one in explanation.facts), default=0)
     for one in explanation.facts:
         where = f"  ({one.where})" if one.where else ""
-        lines.append(f"  {one.about.ljust(width)}  {one.text}{where}")
+        lines.append(f"  {one.about.ljust(width)}  {printable(one.text + where)}")
     return "\n".join(lines)

@@ -138,4 +138,4 @@ def _normal(path: PurePosixPath) -> PurePosixPath:
 
 def _is_text(path: PurePosixPath) -> bool:
     name = path.name.lower()
-    return name.endswith(_TEXTS) or name.partition(".")[0] in _TEXT_NAMES or name in _TEXT_NAMES
+    return name.endswith(_TEXTS) or name.removesuffix(".txt") in _TEXT_NAMES

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kernel_actions import console, github, nix_version
-from kernel_actions.errors import WrongInput
+from kernel_actions.errors import WrongInput, printable
 from kernel_actions.matrix import Matrix, PlannedKernel
 from kernel_actions.matrix.jobs import Job
 from kernel_actions.variants import SYSTEMS, LeftOut, Variant
@@ -113,7 +113,7 @@ def _compact(value: Any) -> str:
 def _title(kernel: PlannedKernel) -> str:
     builder = kernel.plan.builder
     changed = ", changed by flake.nix" if kernel.plan.override else ""
-    return (
+    return printable(
         f"{kernel.name} ({kernel.directory}), built with {builder.repository} {builder.commit[:12]}{changed}"
     )
 

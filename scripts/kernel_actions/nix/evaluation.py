@@ -4,46 +4,87 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernel_actions import process
+from kernel_actions import process, toml_file
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
 
-# Evaluating a flake.nix takes a second. Its author may have written one that takes for ever.
-_TIME_LIMIT = 120.0
+# Evaluating a flake.nix takes a second, unless nixpkgs has to be fetched for its `lib`. Its author may have
+# written one that takes for ever.
+_TIME_LIMIT = 60.0
 _FEATURES = ("--extra-experimental-features", "nix-command flakes")
 _CONFINED = (
-    # Nothing may be built while a plan is made, and nothing outside of locked sources be read.
+    # Nothing may be built while a plan is made.
     *("--option", "allow-import-from-derivation", "false"),
     *("--option", "accept-flake-config", "false"),
 )
 # Where the evaluation of a hostile flake.nix ends, in bytes.
-_LARGEST_HEAP = 4 << 30
-# Builds nothing of the kernel: the builder is replaced by what hands back the arguments it is given.
+_LARGEST_HEAP = 1 << 30
+# The builtins that compute and nothing else. All others read files, fetch or build.
+_PURE = (
+    "abort add addErrorContext all any attrNames attrValues bitAnd bitOr bitXor catAttrs ceil "
+    "compareVersions concatLists concatMap concatStringsSep deepSeq div elem elemAt false filter floor "
+    "foldl' fromJSON fromTOML functionArgs genList genericClosure getAttr groupBy hasAttr hashString "
+    "head intersectAttrs isAttrs isBool isFloat isFunction isInt isList isNull isPath isString "
+    "langVersion length lessThan listToAttrs map mapAttrs match mul nixVersion null parseDrvName "
+    "partition removeAttrs replaceStrings seq sort split splitVersion stringLength sub substring tail "
+    "throw toJSON toString true tryEval typeOf zipAttrsWith"
+)
+# Where a failure is not the flake's own.
+_NETWORK = re.compile(
+    r"unable to download|cannot connect|Could ?n[o']t (resolve|connect)|timed out|HTTP error"
+)
+_NOT_AT_HAND = "is not at hand while a plan is made"
+# Builds nothing of the kernel: the builder is replaced by what hands back the arguments it is given. The
+# flake is evaluated in a scope that has nothing but what computes, as it may come from a fork: with more it
+# could read what is on this machine, and send it elsewhere.
 _OVERRIDE = """
 let
-  text = builtins.fromJSON %(arguments)s;
-  capture = arguments: { kernelActionsCaptured = arguments; };
-  stub = { lib = { genKernelFlakeOutputs = capture; genFlakeOutputs = capture; }; };
-  source = locked: builtins.fetchTree (removeAttrs locked [ "dir" ]);
-  flake = locked:
+  text = builtins.fromJSON %s;
+  pure = builtins.listToAttrs (map (name: { inherit name; value = true; }) text.pure);
+  refuse = name: throw "builtins.${name} is not at hand while a plan is made";
+  special = { builtins = own; trace = message: value: value; };
+  only = name: value: if pure ? ${name} then value else special.${name} or (refuse name);
+  own = builtins.mapAttrs only builtins;
+  global = name: { name = "__" + name; value = own.${name}; };
+  globals = builtins.listToAttrs (map global (builtins.attrNames own));
+  names = [
+    "derivation" "derivationStrict" "fetchGit" "fetchMercurial" "fetchTarball" "fetchTree" "import"
+    "placeholder" "scopedImport"
+  ];
+  scope = globals // builtins.listToAttrs (map (name: { inherit name; value = refuse name; }) names) // {
+    builtins = own;
+    __nixPath = [ ];
+    __findFile = path: name: refuse "findFile";
+  };
+  flake = builtins.scopedImport scope <kernelActionsFlake/flake.nix>;
+  capture = arguments:
     let
-      tree = source locked;
-      found = import (tree + "/flake.nix");
-    in
-    tree // found // (if found ? outputs then { lib = (found.outputs { self = tree; }).lib; } else { });
-  inputs = builtins.mapAttrs (name: locked: if name == text.builder then stub else flake locked) text.inputs;
-  self = { outPath = "/kernel"; rev = "0000000000000000000000000000000000000000"; shortRev = "0000000"; };
-  outputs = (%(flake)s).outputs (inputs // { inherit self; });
-  given = outputs.kernelActionsCaptured;
+      found = { kernelActionsCaptured = arguments; };
+      systems = { x86_64-linux = found; aarch64-linux = found; aarch64-darwin = found; };
+    in found // { packages = systems // found; devShells = systems // found; checks = systems // found; };
+  stub = { lib = { genKernelFlakeOutputs = capture; genFlakeOutputs = capture; }; };
+  input = name: locked:
+    if name == text.builder then
+      stub
+    else if text.nixpkgs ? ${name} then
+      { lib = import (builtins.fetchTree locked + "/lib"); }
+    else
+      throw "the input ${name} is not at hand while a plan is made";
+  self = { rev = "0000000000000000000000000000000000000000"; shortRev = "0000000"; };
+  outputs = flake.outputs (builtins.mapAttrs input text.inputs // { inherit self; });
+  packages = outputs.packages or { };
+  ofSystem = packages.x86_64-linux.kernelActionsCaptured
+    or (throw "its packages are not those of genKernelFlakeOutputs");
+  given = outputs.kernelActionsCaptured or (packages.kernelActionsCaptured or ofSystem);
   versions = given.torchVersions or null;
 in
-if !(outputs ? kernelActionsCaptured) then
-  throw "the outputs are not those of genKernelFlakeOutputs"
-else if versions == null then
+if versions == null then
   null
 else if builtins.isList versions then
   versions
@@ -63,6 +104,13 @@ builtins.listToAttrs (map read text.paths)
 """
 
 
+_LARGEST_FLAKE = 1_000_000
+_NIXPKGS_URIS = (
+    "github:NixOS/nixpkgs https://github.com/NixOS/nixpkgs https://api.github.com/repos/NixOS/nixpkgs "
+    "https://codeload.github.com/NixOS/nixpkgs"
+)
+
+
 def is_installed() -> bool:
     """Whether there is a ``nix`` command."""
     return shutil.which("nix") is not None
@@ -73,14 +121,28 @@ def torch_versions(
 ) -> list[dict[str, Any]] | None:
     """What ``torchVersions`` of a flake.nix makes of the list ``defaults``; ``None`` without it.
 
-    ``inputs`` are its locked inputs by name, of which ``builder`` is the builder: it is replaced, and the
-    others are fetched only if the function uses them.
+    ``inputs`` are its locked inputs by name, of which ``builder`` is the builder: it is replaced. Of the
+    others, only the ``lib`` of nixpkgs is at hand, which is fetched if the function uses it.
 
-    Raises ``WrongInput`` when Nix finds an error in it, ``WrongSurroundings`` without Nix.
+    Raises ``WrongInput`` when Nix finds an error in it, ``WrongSurroundings`` without Nix or network.
     """
-    arguments = {"defaults": list(defaults), "inputs": dict(inputs), "builder": builder}
-    expression = _OVERRIDE % {"arguments": _string(arguments), "flake": flake.read_text(encoding="utf-8")}
-    values: list[dict[str, Any]] | None = _evaluate(expression, flake.parent, Place(flake))
+    nixpkgs = {name: True for name, node in inputs.items() if _is_nixpkgs(node)}
+    arguments = {
+        "defaults": list(defaults),
+        "inputs": dict(inputs),
+        "nixpkgs": nixpkgs,
+        "builder": builder,
+        "pure": _PURE.split(),
+    }
+    with tempfile.TemporaryDirectory(prefix="kernel-actions-") as folder:
+        # Of all files this one alone may be read.
+        Path(folder, "flake.nix").write_bytes(toml_file.read_bytes(flake, _LARGEST_FLAKE))
+        restricted = (
+            *("--impure", "--option", "restrict-eval", "true", "--option", "allowed-uris", _NIXPKGS_URIS),
+            *("-I", f"kernelActionsFlake={folder}"),
+        )
+        expression = _OVERRIDE % _string(arguments)
+        values: list[dict[str, Any]] | None = _evaluate(expression, Path(folder), Place(flake), restricted)
     return values
 
 
@@ -89,6 +151,9 @@ def read_files(locked: Mapping[str, Any], paths: Sequence[str]) -> dict[str, str
 
     Raises ``WrongSurroundings`` without Nix, or when it cannot fetch the input.
     """
+    if locked.get("type") in ("path", "indirect", "file"):
+        # Nix believes the lock about the revision of a folder.
+        raise WrongSurroundings("the input is a folder")
     node = {name: value for name, value in locked.items() if name != "dir"}
     expression = _FILES % {"arguments": _string({"locked": node, "paths": list(paths)})}
     try:
@@ -100,18 +165,25 @@ def read_files(locked: Mapping[str, Any], paths: Sequence[str]) -> dict[str, str
     return values
 
 
+def _is_nixpkgs(node: Mapping[str, Any]) -> bool:
+    """Whether an input is locked to nixpkgs itself, by its content."""
+    name = f"{node.get('owner')}/{node.get('repo')}".lower()
+    return node.get("type") == "github" and name == "nixos/nixpkgs" and bool(node.get("narHash"))
+
+
 def _string(value: Any) -> str:
     """``value`` as JSON inside a string of the Nix language."""
     text = json.dumps(value).replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
     return f'"{text}"'
 
 
-def _evaluate(expression: str, directory: Path, where: Place | None) -> Any:
-    """The value of an expression, evaluated purely: it reads no files but those of locked inputs."""
+def _evaluate(expression: str, directory: Path, where: Place | None, options: Sequence[str] = ()) -> Any:
+    """The value of an expression, evaluated purely unless ``options`` say otherwise: it reads no files but
+    those of locked inputs."""
     if not is_installed():
         raise WrongSurroundings("Nix is not installed")
     finished = process.run(
-        ["nix", *_FEATURES, "eval", "--json", *_CONFINED, "--expr", expression],
+        ["nix", *_FEATURES, "eval", "--json", *_CONFINED, *options, "--expr", expression],
         directory=directory,
         environment=process.without_secrets(os.environ) | {"GC_MAXIMUM_HEAP_SIZE": str(_LARGEST_HEAP)},
         time_limit=_TIME_LIMIT,
@@ -120,6 +192,16 @@ def _evaluate(expression: str, directory: Path, where: Place | None) -> Any:
     if finished.returncode != 0:
         reasons = [line.strip().removeprefix("error:").strip() for line in lines if "error:" in line]
         reason = next((reason for reason in reversed(reasons) if reason), "it gave no reason")
+        if re.search(_NETWORK, finished.output):
+            raise WrongSurroundings(
+                f"Nix cannot fetch what is needed: {printable(reason)[:300]}", where=where
+            )
+        if _NOT_AT_HAND in finished.output or "forbidden in restricted mode" in finished.output:
+            raise WrongSurroundings(
+                f"it asks for more than is at hand while a plan is made: {printable(reason)[:300]}",
+                where=where,
+                repair="let torchVersions depend on nothing but the list that it is given",
+            )
         raise WrongInput(f"Nix cannot evaluate it: {printable(reason)[:300]}", where=where)
     try:
         return json.loads(lines[-1] if lines else "")

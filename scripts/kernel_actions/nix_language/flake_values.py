@@ -7,6 +7,9 @@ not matter, as neither has a name of the other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from kernel_actions.nix_language.evaluator import Evaluation
 from kernel_actions.nix_language.problems import Unsupported
 from kernel_actions.nix_language.values import ABSENT, Builtin, Opaque, Value
@@ -19,19 +22,31 @@ _SYSTEMS = frozenset(("x86_64-linux", "aarch64-linux", "aarch64-darwin"))
 
 
 class Inputs(Opaque):
-    """The argument of ``outputs``: every name is an input."""
+    """The argument of ``outputs``: the flake itself and the inputs that are locked; where it is not known
+    which these are, every name is an input."""
 
-    __slots__ = ("evaluation", "known")
+    __slots__ = ("evaluation", "known", "locked")
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: Evaluation, locked: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         super().__init__("the flake's inputs")
         self.evaluation = evaluation
+        self.locked = locked
         self.known: dict[str, Value] = {}
 
     def find(self, name: str) -> Value:
+        if self.locked is not None and name != "self" and name not in self.locked:
+            return ABSENT
         if name not in self.known:
-            self.known[name] = Input(name, self.evaluation)
+            self.known[name] = Input(name, self.evaluation, self._has_known_library(name))
         return self.known[name]
+
+    def _has_known_library(self, name: str) -> bool:
+        """Whether the ``lib`` of an input is nixpkgs' or the builder's, as far as its lock tells."""
+        node = (self.locked or {}).get(name)
+        if node is None:
+            return name != "self" or self.locked is None
+        source = f"{node.get('repo') or node.get('url') or node.get('path') or ''}".lower()
+        return any(known in f"{name.lower()} {source}" for known in ("nixpkgs", "kernel"))
 
 
 class Input(Opaque):
@@ -39,12 +54,12 @@ class Input(Opaque):
 
     __slots__ = ("library",)
 
-    def __init__(self, name: str, evaluation: Evaluation) -> None:
+    def __init__(self, name: str, evaluation: Evaluation, has_known_library: bool) -> None:
         super().__init__(f"the input {name[:80]}")
-        self.library = InputLibrary(name, evaluation)
+        self.library = InputLibrary(name, evaluation) if has_known_library else None
 
     def find(self, name: str) -> Value:
-        return self.library if name == "lib" else super().find(name)
+        return self.library if name == "lib" and self.library is not None else super().find(name)
 
 
 class InputLibrary(Opaque):
