@@ -34,13 +34,30 @@ def set_outputs(outputs: Mapping[str, str]) -> None:
 
     A random delimiter keeps a value that holds line breaks from setting further outputs.
     """
-    path = os.environ.get("GITHUB_OUTPUT")
+    _append("GITHUB_OUTPUT", outputs)
+
+
+def set_variables(variables: Mapping[str, str]) -> None:
+    """Set variables of the environment for the steps after this one. Does nothing outside of Actions."""
+    _append("GITHUB_ENV", variables)
+
+
+def add_path(folder: str) -> None:
+    """Put ``folder`` before the PATH of the steps after this one. Does nothing outside of Actions."""
+    path = os.environ.get("GITHUB_PATH")
+    if path:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{folder}\n")
+
+
+def _append(step_file: str, values: Mapping[str, str]) -> None:
+    path = os.environ.get(step_file)
     if not path:
         return
     import secrets  # Not at the top: it takes a twentieth of the time of a quick command.
 
     with open(path, "a", encoding="utf-8") as file:
-        for name, value in outputs.items():
+        for name, value in values.items():
             delimiter = f"end-{secrets.token_hex(16)}"
             file.write(f"{name}<<{delimiter}\n{value}\n{delimiter}\n")
 

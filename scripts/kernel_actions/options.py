@@ -78,7 +78,7 @@ class Command(NamedTuple):
     @property
     def module(self) -> str:
         """The module of this package whose ``run(options)`` is the command."""
-        return "hub.server" if self.name == "hub" else self.name
+        return "hub.server" if self.name == "hub" else self.name.replace("-", "_")
 
 
 KERNEL_DIR = Option("kernel-dir", "Folder of the kernel, which holds build.toml.", default=".")
@@ -118,6 +118,103 @@ ALLOW_LOCAL_BUILD = Option(
     kind="boolean",
 )
 
+SETUP_NIX = Command(
+    name="setup-nix",
+    summary="Set Nix up for builds, with binary caches, and prove that it works before anything is built.",
+    is_action=True,
+    holds_token=True,
+    options=(
+        Option(
+            "install",
+            "Install Nix where there is none. The action does; the command only configures.",
+            default="true",
+            kind="boolean",
+        ),
+        Option(
+            "find",
+            "Only tell whether Nix is installed: what the action asks first.",
+            default="false",
+            kind="boolean",
+            is_input=False,
+        ),
+        Option(
+            "check-only",
+            "Write nothing: show what is configured, and check it.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "variants",
+            "Variants that will be built: tells what Nix will fetch and what it will build, verifies the "
+            "signatures, compares the free disk space, and stops when torch or a compiler would be compiled.",
+            repeatable=True,
+        ),
+        Option("builder-cache", "Use the builder's own cache.", default="true", kind="boolean"),
+        Option(
+            "substituters",
+            "More binary caches, as in 'https://cache.example.org file:///mnt/cache'.",
+            repeatable=True,
+        ),
+        Option("trusted-public-keys", "The public keys of those caches, as in 'name-1:…'.", repeatable=True),
+        Option(
+            "cachix",
+            "Name of a public cache at Cachix. Its key is asked for there, unless trusted-public-keys has "
+            "it.",
+        ),
+        Option(
+            "cachix-token",
+            "Token that build will push to that cache with: proves that it may, before hours of building. It "
+            "is not kept. Empty, as in pull requests of forks: the cache is only read.",
+            secret=True,
+        ),
+        Option(
+            "github-token",
+            "Token for the flakes that Nix fetches from GitHub, which has more requests an hour. "
+            "The action takes the job's own; none: no token.",
+            secret=True,
+        ),
+        Option(
+            "build-jobs",
+            "Builds at once. 0: what the memory and cores are enough for.",
+            default="0",
+            kind="integer",
+        ),
+        Option(
+            "build-cores",
+            "Threads of a build. 0: what the memory and cores are enough for.",
+            default="0",
+            kind="integer",
+        ),
+        Option(
+            "require-sandbox",
+            "Fail where builds are in no sandbox. What is built without one must not be published.",
+            default="true",
+            kind="boolean",
+        ),
+        Option(
+            "free-disk",
+            "Remove what GitHub's images carry and no build needs. Removes nothing on other runners.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "allow-compile",
+            "Go on when torch or a compiler would be compiled, which takes hours.",
+            default="false",
+            kind="boolean",
+        ),
+        FORMAT,
+    ),
+    outputs=(
+        Output("version", "Version of Nix."),
+        Output("store", "daemon, or local: this user works on the store itself."),
+        Output("sandbox", "on, off or unavailable, as a build has shown."),
+        Output("settings", "The effective settings, as a JSON object."),
+        Output("download", "Bytes that the variants will fetch; empty without variants."),
+        Output("built", "What will be built, as a JSON list of names; empty without variants."),
+        Output("pushes", "Whether cachix-token may push to the cache: true, or false without one."),
+    ),
+)
 MATRIX = Command(
     name="matrix",
     summary="Plan the build variants of a kernel from its build.toml and flake.lock.",
@@ -642,6 +739,7 @@ ENVIRONMENT = Command(
 COMMANDS: dict[str, Command] = {
     command.name: command
     for command in (
+        SETUP_NIX,
         MATRIX,
         BUILD,
         TEST,

@@ -111,6 +111,9 @@ def act(
     text = "".join(path.read_text() for path in (ROOT / "templates" / "workflows").glob("*.yml"))
     pins = sorted(set(re.findall(r"uses: actions/([\w-]+)@([0-9a-f]{40})", text)))
     local = [f"--local-repository=actions/{name}@{pin}={STUBS / name}" for name, pin in pins]
+    installer = re.search(r"cachix/(\S+)@([0-9a-f]{40})", (ROOT / "setup-nix" / "action.yml").read_text())
+    assert installer is not None
+    local.append(f"--local-repository={installer[0]}={STUBS / installer[1]}")
     return subprocess.run(
         [
             ACT, event, "-W", f".github/workflows/{workflow}.yml",

@@ -18,6 +18,7 @@ PINS = {
     "actions/upload-artifact": "043fb46d1a93c77aae656e7c1c64a875d1fc6a0a # v7.0.1",
     "actions/setup-python": "5fda3b95a4ea91299a34e894583c3862153e4b97 # v7.0.0",
     "actions/download-artifact": "3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c # v8.0.1",
+    "cachix/install-nix-action": "630ae543ea3a38a9a4166f03376c02c50f408342 # v31.11.0",
 }
 # The jobs of templates that write: the git tag of a release, and the pull request of a new lock.
 WRITERS = {
@@ -50,6 +51,10 @@ def test_no_action_is_left_over() -> None:
 def test_no_expression_stands_in_a_script(command: Any) -> None:
     action = yaml.safe_load((ROOT / command.name / "action.yml").read_text())
     for step in action["runs"]["steps"]:
+        if "uses" in step:
+            name, _, pin = step["uses"].partition("@")
+            assert PINS[name].startswith(f"{pin} #")
+            continue
         assert "${{" not in step["run"]
         # A secret travels in the environment, where other users of the machine cannot read it.
         assert "token" not in step["run"].lower()
