@@ -179,7 +179,8 @@ def check_path(name: str, repo_id: str) -> None:
     """Raise ``WrongInput`` unless ``name`` is a relative path that stays in its folder, on any system."""
     parts = PurePosixPath(name).parts
     is_plain = (
-        "/".join(parts) == name
+        bool(parts)
+        and "/".join(parts) == name
         and not name.startswith("/")
         and ".." not in parts
         and all(character.isprintable() and character not in '\\:*?"<>|' for character in name)

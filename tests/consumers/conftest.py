@@ -21,6 +21,9 @@ from huggingface_hub import HfApi
 
 from tests.consumers.helpers import unshared
 from tests.hub.helpers import Server
+from tests.integration.conftest import pipeline_copy
+
+__all__ = ["pipeline_copy"]
 
 
 @pytest.fixture(autouse=True)
