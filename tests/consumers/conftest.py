@@ -21,9 +21,9 @@ from huggingface_hub import HfApi
 
 from tests.consumers.helpers import unshared
 from tests.hub.helpers import Server
-from tests.integration.conftest import pipeline_copy
+from tests.integration.conftest import pipeline_copy, small_copy
 
-__all__ = ["pipeline_copy"]
+__all__ = ["pipeline_copy", "small_copy"]
 
 
 @pytest.fixture(autouse=True)

@@ -78,6 +78,7 @@ def publish(
     version: int = 1,
     release: str = "",
     marks: object = None,
+    text: str = "",
     **changed: object,
 ) -> str:
     """Make the branch of a version hold exactly these variants, in one commit, which is returned."""
@@ -86,7 +87,7 @@ def publish(
     api.create_repo(repo_id, repo_type="kernel", exist_ok=True)
     start = api.list_repo_commits(repo_id, repo_type="kernel", revision="main")[-1].commit_id
     api.create_branch(repo_id, branch=branch, revision=start, repo_type="kernel", exist_ok=True)
-    text = SOURCE.format(release=release) if release else ""
+    text = text or (SOURCE.format(release=release) if release else "")
     files = {
         f"build/{variant}/{path}": data
         for variant in variants
