@@ -354,12 +354,7 @@ def _beside(conf: Path, target: Path) -> Path | str:
 def _configure_system(wish: Wish, state: State) -> State:
     """Write what the daemon takes from the system's nix.conf alone, and have it read that."""
     lines = configuration.for_system(wish.lines)
-    conf = configuration.system_conf(os.environ)
-    included = [one.place.path for one in configuration.read(conf)]
-    # Determinate's nix.conf is written anew by its daemon; this is the file for everybody else's settings.
-    custom = conf.with_name("nix.custom.conf")
-    if custom in included or custom.exists():
-        conf = custom
+    conf = configuration.conf_for_others(configuration.system_conf(os.environ))
     may_write = os.access(conf.parent, os.W_OK) or (github.is_actions() and disk.can_be_root())
     is_managed = conf.is_symlink() and "/nix/store" in str(conf.resolve())
     if is_managed or not may_write:
@@ -412,9 +407,7 @@ def _state(requires_sandbox: bool) -> State:
 def differences(wish: Wish, state: State) -> list[KernelActionsError]:
     """Where Nix does not use what it is to: each is an error with the line to add, to which file, by whom."""
     problems: list[KernelActionsError] = []
-    conf = configuration.system_conf(os.environ)
-    if conf.with_name("nix.custom.conf").exists():
-        conf = conf.with_name("nix.custom.conf")
+    conf = configuration.conf_for_others(configuration.system_conf(os.environ))
 
     def to_add(line: str) -> str:
         if state.is_restricted:

@@ -202,9 +202,27 @@ def test_somebody_untrusted_is_told_the_lines_for_whom(private: Private) -> None
     assert [path.name for path in private.conf.parent.iterdir()] == ["nix.conf"]
 
 
-def test_a_daemon_is_configured_where_a_job_may(private: Private) -> None:
+def test_on_nixos_the_lines_are_those_of_its_configuration(private: Private) -> None:
     need_root()
-    private.conf.write_text(BASE.replace("sandbox = true", "sandbox = false"))
+    managed = private.folder / "nix" / "store" / "x-nix.conf"
+    managed.parent.mkdir(parents=True)
+    private.conf.rename(managed)
+    private.conf.symlink_to(managed)
+    private.start_daemon()
+    with private.sudo() as ran:
+        finished = private.run("--substituters", "file:///own", as_nobody=True, in_job=True)
+    assert finished.returncode == 3 and ran == ["true"]
+    assert 'configuration.nix: nix.settings.substituters = [ "file:///own" ];' in finished.stderr
+    assert managed.read_text() == BASE and private.conf.is_symlink()
+
+
+@pytest.mark.parametrize("flavour", ["upstream", "Determinate"])
+def test_a_daemon_is_configured_where_a_job_may(private: Private, flavour: str) -> None:
+    need_root()
+    base = BASE.replace("sandbox = true", "sandbox = false")
+    if flavour == "Determinate":
+        base += "!include nix.custom.conf\n"
+    private.conf.write_text(base)
     private.start_daemon()
     caches = [private.folder / name for name in ("one", "two")]
     for cache in caches:
@@ -229,8 +247,12 @@ def test_a_daemon_is_configured_where_a_job_may(private: Private) -> None:
     # Both jobs' caches, and nothing of what is a job's own.
     assert f"extra-substituters = file://{caches[0]} file://{caches[1]}\n" in text
     assert not re.search(r"trusted-users|access-tokens|max-jobs|cores", text) and TOKEN not in text
-    assert private.conf.read_text().startswith(BASE.replace("sandbox = true", "sandbox = false"))
-    assert private.conf.read_text().count("!include kernel-actions.conf\n") == 1
+    # Determinate's daemon writes its nix.conf anew, which includes a file for what others set.
+    if flavour == "Determinate":
+        assert private.conf.read_text() == base
+        assert private.conf.with_name("nix.custom.conf").read_text() == "!include kernel-actions.conf\n"
+    else:
+        assert private.conf.read_text() == f"{base}!include kernel-actions.conf\n"
     assert stat.S_IMODE(drop_in.stat().st_mode) == 0o644
     # The job's own has what a daemon takes from it: Nix warns of all else, at every command.
     own = dict(line.split(" = ") for line in private.job_conf.read_text().splitlines() if " = " in line)

@@ -201,6 +201,19 @@ def system_conf(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("NIX_CONF_DIR") or "/etc/nix") / "nix.conf"
 
 
+def conf_for_others(conf: Path) -> Path:
+    """The file of the system's nix.conf that is for everybody's settings.
+
+    Determinate's daemon writes nix.conf anew, and includes nix.custom.conf, which need not be there.
+    """
+    custom = conf.with_name("nix.custom.conf")
+    try:
+        includes = re.search(r"^\s*!?include\s+(?:\S*/)?nix\.custom\.conf\s*$", _text(conf), re.MULTILINE)
+    except OSError:
+        includes = None
+    return custom if includes else conf
+
+
 def user_confs(environment: Mapping[str, str]) -> list[Path]:
     """The user's nix.conf files, the one that wins first."""
     listed = environment.get("NIX_USER_CONF_FILES")
