@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -12,8 +13,19 @@ import pytest
 from kernel_actions import built, upload
 from kernel_actions.errors import KernelFailed
 
-from tests.integration.conftest import git
-from tests.nix.conftest import CPU, CPU_NEW, CUDA, Machine, change, last_line, make_kernel, report
+from tests.integration.conftest import ROOT, git
+from tests.nix.conftest import (
+    CPU,
+    CPU_NEW,
+    CUDA,
+    Machine,
+    change,
+    commit,
+    last_line,
+    make_kernel,
+    report,
+    write_lock,
+)
 
 
 def test_two_variants_are_built_described_and_packed(machine: Machine, kernel: Path, tmp_path: Path) -> None:
@@ -106,6 +118,25 @@ def test_a_compile_error_is_at_its_line_of_the_repository(
     assert built.read(root / folder / "build" / CPU).builder == "nix"
     assert not (root / folder / "build" / CUDA).exists()
     assert CPU in finished.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("nvcc") or "").startswith("/usr/"), reason="nvcc is not below /usr")
+def test_real_nvcc_is_understood(machine: Machine, tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path / "repo")
+    (machine.signal / "nvcc").write_text(f'exec {shutil.which("nvcc")} "$@"\n')
+    summary = tmp_path / "summary"
+    machine.variables = {
+        "GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(kernel), "GITHUB_STEP_SUMMARY": str(summary),
+    }  # fmt: skip
+    finished = machine.build(kernel, CUDA, options=["--format=github"])
+    assert finished.returncode == 0, finished.stderr
+    assert "| scale | sm\\_80 | " in summary.read_text()
+    source = (kernel / "csrc" / "scale.cu").read_text()
+    change(kernel, {"csrc/scale.cu": source.replace("*= 2", "*= missing")})
+    finished = machine.build(kernel, CUDA, options=["--format=github"])
+    assert finished.returncode == 1
+    assert 'file=csrc/scale.cu,line=2::identifier "missing" is undefined' in finished.stderr
 
 
 def test_a_result_of_500_files_with_links_is_copied_as_files(machine: Machine, kernel: Path) -> None:
@@ -239,3 +270,28 @@ def test_a_development_shell_opens(machine: Machine, tmp_path: Path) -> None:
         cwd=kernel, env=machine.environment, text=True, capture_output=True, timeout=120, check=False,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.slow
+def test_the_example_itself_is_built(machine: Machine, tmp_path: Path) -> None:
+    """Its sources for the CPU, with the Torch of this environment in the place of the builder's."""
+    import torch
+
+    kernel = tmp_path / "grayscale"
+    kernel.mkdir()
+    for name in ("csrc", "torch-ext"):
+        shutil.copytree(ROOT / name, kernel / name)
+    for name in ("build.toml", "flake.nix"):
+        shutil.copy(ROOT / name, kernel / name)
+    write_lock(kernel)
+    git(kernel, "init", "--quiet", "--initial-branch=main")
+    commit(kernel)
+    machine.lines += [f"extra-sandbox-paths = /torch={Path(torch.__file__).parent}"]
+    finished = machine.build(kernel, CPU, CPU_NEW, options=["--archive", tmp_path / "archives"])
+    assert finished.returncode == 0, finished.stderr
+    for name in (CPU, CPU_NEW):
+        variant = built.read(kernel / "build" / name)
+        (extension,) = variant.path.glob("*.abi3.so")
+        assert b"grayscale" in extension.read_bytes()
+        assert report(kernel, name)["sources"]
+    assert report(kernel, CPU)["peak_memory"] > 50_000_000

@@ -142,6 +142,22 @@ ptxas info    : Compile time = 5.123 ms
     assert second == diagnostics.Registers("scale", "sm_80", 24, 0, 0, 0)
 
 
+def test_what_nvcc_13_says(tmp_path: Path) -> None:
+    for name in ("helper.h", "broken.cu", "fine.cu"):
+        (tmp_path / "csrc").mkdir(exist_ok=True)
+        (tmp_path / "csrc" / name).write_text("")
+    lines = (SAMPLES / "nvcc-13.0.log").read_text().splitlines()
+    assert [(one.path, one.line, one.message) for one in diagnostics.errors(lines, tmp_path)] == [
+        ("csrc/helper.h", 2, 'identifier "undefined_thing" is undefined'),
+        ("csrc/broken.cu", 4, 'identifier "factor" is undefined'),
+    ]
+    message = 'variable "never" was declared but never referenced'
+    assert diagnostics.warnings(lines, tmp_path) == (diagnostics.Warned(message, "csrc/fine.cu", 5, None),)
+    assert [(one.name, one.architecture, one.registers) for one in diagnostics.registers(lines)] == [
+        ("ns::scale<…>", "sm_80", 32), ("ns::(anonymous)::hidden", "sm_80", 23), ("plain", "sm_90", 8),
+    ]  # fmt: skip
+
+
 # --- Why it failed ---
 
 

@@ -11,6 +11,9 @@ test -d /etc/ssh && { echo "the build sees the machine"; exit 1; }
 # What a test wants to happen in the build.
 if [ -f before-build.sh ]; then . ./before-build.sh; fi
 
+includes="-I $torch/include"
+if [ -d /torch/include ]; then includes="-I /torch/include"; fi
+
 phase buildPhase
 ops="_${kernelName}_${backend}_$rev"
 objects=
@@ -22,8 +25,15 @@ for file in $sources; do
   number=$((number + 1))
   echo "[$number/$count] Building ${file##*.} object ${file#"$PWD"/}.o"
   case $file in
-    *.cu) /usr/bin/python3 "$nvcc" -I "$torch/include" "$file" -o "$number.o" ;;
-    *) g++ -std=c++17 -O1 -Wall -fPIC -I "$torch/include" -c "$file" -o "$number.o" ;;
+    *.cu)
+      # The real one, where a test says where it is.
+      if [ -f /signal/nvcc ]; then
+        sh /signal/nvcc -Xptxas -v -arch=sm_80 -Xcompiler -fPIC $includes -c "$file" -o "$number.o"
+      else
+        /usr/bin/python3 "$nvcc" $includes "$file" -o "$number.o"
+      fi
+      ;;
+    *) g++ -std=c++17 -O1 -Wall -fPIC $includes -c "$file" -o "$number.o" ;;
   esac
   objects="$objects $number.o"
 done
