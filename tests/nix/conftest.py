@@ -112,14 +112,14 @@ class Machine:
     @property
     def environment(self) -> dict[str, str]:
         """The variables of a user of this machine."""
-        return environment(
-            HOME=str(self.folder / "home"),
-            XDG_CACHE_HOME=str(self.folder / "home" / ".cache"),
-            NIX_REMOTE=f"local?root={self.store}",
-            NIX_CONFIG=self.configuration,
-            NIX_CONF_DIR=str(self.folder),
-            **self.variables,
-        )
+        own = {
+            "HOME": str(self.folder / "home"),
+            "XDG_CACHE_HOME": str(self.folder / "home" / ".cache"),
+            "NIX_REMOTE": f"local?root={self.store}",
+            "NIX_CONFIG": self.configuration,
+            "NIX_CONF_DIR": str(self.folder),
+        }
+        return environment(**own | self.variables)
 
     def nix(self, *arguments: str | Path) -> str:
         """What a command of Nix prints."""

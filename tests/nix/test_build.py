@@ -15,6 +15,7 @@ from kernel_actions.errors import KernelFailed
 
 from tests.integration.conftest import ROOT, git
 from tests.nix.conftest import (
+    BUILDER,
     CPU,
     CPU_NEW,
     CUDA,
@@ -210,25 +211,55 @@ def test_auto_says_what_it_takes(machine: Machine, kernel: Path) -> None:
 
 
 def test_without_a_sandbox_nothing_is_built_unless_told_and_that_is_not_published(
-    machine: Machine, kernel: Path
+    machine: Machine, tmp_path: Path
 ) -> None:
-    change(kernel, {"before-build.sh": ""})
+    # Without a chroot there are only the stores at their own paths.
+    kernel = make_kernel(tmp_path / "tiny")
+    change(kernel, {"sees-the-machine": ""})
     machine.lines += ["sandbox = false"]
+    machine.variables = {
+        "NIX_STORE_DIR": f"{machine.folder}/store", "NIX_STATE_DIR": f"{machine.folder}/state",
+        "NIX_LOG_DIR": f"{machine.folder}/log", "NIX_REMOTE": "",
+    }  # fmt: skip
+    machine.nix("store", "add-path", "--name", "source", BUILDER)
     refused = machine.build(kernel, CPU)
     assert refused.returncode == 3 and "without a sandbox (sandbox = false)" in last_line(refused)
-    # The fixture refuses to see the machine, as it would here.
-    finished = machine.build(kernel, CPU, options=["--allow-unsandboxed", "--push-to=file:///nowhere"])
-    assert finished.returncode == 2 and "is not pushed" in last_line(finished)
-
-
-def test_a_build_without_a_sandbox_is_marked(tmp_path: Path) -> None:
-    folder = tmp_path / CPU
-    folder.mkdir()
-    (folder / "metadata.json").write_text('{"backend": {"type": "cpu"}, "version": 1}')
-    (folder / "__init__.py").write_text("")
-    built.write_json(built.build_report_path(folder), {"builder": "nix-unsandboxed"})
+    pushed = machine.build(kernel, CPU, options=["--allow-unsandboxed", "--push-to=file:///nowhere"])
+    assert pushed.returncode == 2 and "is not pushed" in last_line(pushed)
+    finished = machine.build(kernel, CPU, options=["--allow-unsandboxed"])
+    assert finished.returncode == 0, finished.stderr
+    assert report(kernel, CPU)["sandbox"] is False
     with pytest.raises(KernelFailed, match="only builds of Nix are published"):
-        upload.check_published([built.read(folder)])
+        upload.check_published([built.read(kernel / "build" / CPU)])
+
+
+def test_what_a_killed_build_left_is_cleaned_up(machine: Machine, tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path / "tiny")
+    work = kernel / "build" / ".local"
+    # It was ended between moving the variant away and moving the new one in.
+    for name in (f"{CPU}.new", f"{CPU}.new.old"):
+        (work / name).mkdir(parents=True)
+        (work / name / "half").write_text("")
+    finished = machine.build(kernel, CPU)
+    assert finished.returncode == 0, finished.stderr
+    assert not list(work.glob("*.new*")) and not (kernel / "build" / CPU / "half").exists()
+
+
+def test_a_builder_that_no_plan_knows_is_asked_by_nix(machine: Machine, tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path / "tiny")
+    shutil.copytree(BUILDER, tmp_path / "builder")
+    text = (
+        (kernel / "flake.nix").read_text().replace("github:huggingface/kernels", f"path:{tmp_path}/builder")
+    )
+    (kernel / "flake.nix").write_text(text)
+    (kernel / "flake.lock").unlink()
+    machine.nix("flake", "lock", kernel)
+    commit(kernel)
+    finished = machine.build(kernel, CPU)
+    assert finished.returncode == 0, finished.stderr
+    assert report(kernel, CPU)["planned"] is None
+    wrong = machine.build(kernel, "torch213-cxx11-cpu")
+    assert wrong.returncode == 2 and f"nearest: {CPU_NEW}" in last_line(wrong)
 
 
 def test_a_build_that_differs_the_second_time_is_told_with_its_files(machine: Machine, kernel: Path) -> None:
