@@ -533,7 +533,16 @@ COMPLIANCE = Command(
             default="false",
             kind="boolean",
         ),
-        FORMAT,
+        Option(
+            "sarif",
+            "Write the findings to this file too, as SARIF 2.1.0, which github/codeql-action/upload-sarif "
+            "takes.",
+        ),
+        FORMAT._replace(
+            help="How results are printed: a table for people, JSON for programs, SARIF 2.1.0 for code "
+            "scanning, or github (a table, plus outputs, annotations and the job summary).",
+            choices=("table", "json", "sarif", "github"),
+        ),
     ),
     outputs=(
         Output("findings", "The findings, as a JSON list."),

@@ -11,13 +11,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from kernel_actions import schema, toml_file
 from kernel_actions.errors import Place
 from kernel_actions.manifest import BACKENDS
 from kernel_actions.named_tuple import NamedTuple
-from kernel_actions.schema import NOT_EMPTY, Key, Named, Table, Text, TextOrList, Whole
+from kernel_actions.schema import NOT_EMPTY, Key, List, Named, Table, Text, TextOrList, Whole
+from kernel_actions.toml_file import TomlFile
 
 FILE_NAME = "kernel-actions.toml"
 
@@ -97,11 +98,90 @@ _SELECTORS = (
     _selector("systems", "Plan only these systems, as `matrix --systems` does.", "x86_64-linux"),
     _selector("torch", "Plan only these Torch versions, as `matrix --torch` does.", "2.13"),
 )
+# Before any edition: this file has none.
+_ALWAYS = -1
+# A rule of compliance, by its number or by its name.
+_RULE = Text(
+    what="a rule of compliance",
+    pattern=r"KA[0-9]{3}|[a-z]+(-[a-z0-9]+)+",
+    hint='by its number or its name in docs/rules.md, as in "KA309" or "source-tests"',
+)
+_WAIVER = Table(
+    (
+        Key("rule", _RULE, "The rule, by its number or its name.", required_from=_ALWAYS, example="KA705"),
+        Key(
+            "reason",
+            Text(what="a reason in words", pattern=NOT_EMPTY, longest=500),
+            "Why its findings are accepted. It is shown in every report.",
+            required_from=_ALWAYS,
+            example="the toolchain of our runners is replaced in spring",
+        ),
+        Key(
+            "until",
+            Text(
+                what="a date in quotes",
+                pattern="20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])",
+                hint='as in until = "2027-03-31"',
+            ),
+            "The last day that the waiver holds. From the next one on its findings count again.",
+            required_from=_ALWAYS,
+            example="2027-03-31",
+        ),
+        Key(
+            "variant",
+            Text(what="a glob of variants' names", pattern=r"[A-Za-z0-9_.*?\[\]!-]+"),
+            "Waive only what is about variants that match this glob.",
+            example="*-rocm*",
+        ),
+        Key(
+            "path",
+            Text(what="a glob of paths", pattern=NOT_EMPTY),
+            "Waive only what is in files that match this glob, relative to the kernel's folder.",
+            example="torch-ext/my_kernel/legacy/*",
+        ),
+    ),
+    what="a table of rule, reason and until",
+)
 # The options of `matrix` that [matrix] can set for good.
 SELECTORS = tuple(key.name for key in _SELECTORS)
 # All that kernel-actions.toml may say; docs/kernel-actions.schema.json is made from this.
 SETTINGS_TOML = Table(
     (
+        Key(
+            "compliance",
+            Table(
+                (
+                    Key(
+                        "rules",
+                        Named(
+                            "a rule of compliance",
+                            pattern=_RULE.pattern,
+                            hint=_RULE.hint,
+                            of=Table(
+                                (
+                                    Key(
+                                        "severity",
+                                        Text(what="a severity", choices=("error", "warning")),
+                                        "Whether what breaks the rule fails the check.",
+                                        required_from=_ALWAYS,
+                                        example="error",
+                                    ),
+                                )
+                            ),
+                        ),
+                        "Rules with another severity than their own.",
+                        example={"KA309": {"severity": "error"}},
+                    ),
+                    Key(
+                        "waivers",
+                        List(_WAIVER, what="a list of waivers, [[compliance.waivers]]"),
+                        "Findings that are accepted for a time, each with the reason. One that has ended "
+                        "or waives nothing is a finding itself.",
+                    ),
+                )
+            ),
+            "What `compliance` makes of its rules.",
+        ),
         Key(
             "limits",
             Table(
@@ -256,6 +336,22 @@ class Selector(NamedTuple):
     where: Place
 
 
+class Waiver(NamedTuple):
+    """Findings of a rule that are accepted until the end of a day, as in ``2027-03-31``.
+
+    ``rule`` is a number or a name. ``variant`` and ``path`` are globs, empty for all. ``is_own`` is not so
+    of one that stands in the file that all kernels of a repository share.
+    """
+
+    rule: str
+    reason: str
+    until: str
+    variant: str
+    path: str
+    where: Place
+    is_own: bool
+
+
 class Settings(NamedTuple):
     """What kernel-actions.toml says.
 
@@ -264,7 +360,8 @@ class Settings(NamedTuple):
     stands before ``vX.Y.Z`` in the names of the kernel's git tags. ``limits`` are by backend, with the
     empty string for none. ``selectors`` are those of ``SELECTORS`` that ``[matrix]`` has. ``allow_untested``
     maps globs of variants' names to why those may go untested; ``test_requirements`` are packages that
-    the tests take, and ``test_variables`` the variables that they get.
+    the tests take, and ``test_variables`` the variables that they get. ``severities`` are those of rules of
+    compliance, each with where that is said, and ``waivers`` what is accepted of their findings.
     """
 
     demo: str | None = None
@@ -276,6 +373,8 @@ class Settings(NamedTuple):
     allow_untested: Mapping[str, str] = MappingProxyType({})
     test_requirements: tuple[str, ...] = ()
     test_variables: tuple[str, ...] = ()
+    severities: Mapping[str, tuple[Literal["error", "warning"], Place]] = MappingProxyType({})
+    waivers: tuple[Waiver, ...] = ()
 
     def limit(self, backend: str) -> Limits:
         """The limits of a job of ``backend``: its own, else those of all."""
@@ -312,6 +411,9 @@ def load(kernel_dir: Path, known: dict[Path, Mapping[str, Any]] | None = None) -
         general = known[path]
     merged = {**general, **found}
     merged["selectors"] = {**general.get("selectors", {}), **found.get("selectors", {})}
+    merged["severities"] = {**general.get("severities", {}), **found.get("severities", {})}
+    shared = tuple(waiver._replace(is_own=False) for waiver in general.get("waivers", ()))
+    merged["waivers"] = (*found.get("waivers", ()), *shared)
     for name in ("build_runners", "test_runners"):
         ours = found.get(name, {})
         # What the kernel says of a system is about all of its backends.
@@ -372,11 +474,35 @@ def _read(path: Path) -> dict[str, Any]:
     for key, name in (("requirements", "test_requirements"), ("environment-variables", "test_variables")):
         if key in test:
             found[name] = _texts(test[key])
+    if "compliance" in values:
+        found |= _compliance(file)
     if "demo" in values.get("pipeline", {}):
         found["demo"] = values["pipeline"]["demo"]
     if "tag-prefix" in values.get("release", {}):
         found["tag_prefix"] = values["release"]["tag-prefix"]
     return found
+
+
+def _compliance(file: TomlFile) -> dict[str, Any]:
+    section = file.values["compliance"]
+    return {
+        "severities": {
+            name: (rule["severity"], file.place(("compliance", "rules", name)))
+            for name, rule in section.get("rules", {}).items()
+        },
+        "waivers": tuple(
+            Waiver(
+                rule=one["rule"],
+                reason=one["reason"],
+                until=one["until"],
+                variant=one.get("variant", ""),
+                path=one.get("path", ""),
+                where=file.place(("compliance", "waivers", index)),
+                is_own=True,
+            )
+            for index, one in enumerate(section.get("waivers", []))
+        ),
+    }
 
 
 def _labels(values: Mapping[str, Any]) -> dict[str, Labels]:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_actions.compliance import flake, kernel, manifest, source
+from kernel_actions.compliance import flake, kernel, manifest, policy, source
 from kernel_actions.compliance.engine import Finding, Report
 from kernel_actions.compliance.kernel import Kernel
 from kernel_actions.errors import EXIT_DONE, EXIT_KERNEL_FAILED, Place, WrongInput
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "Report", "check", "check_folders", "run", "variant_folders"]
 
 _FRAMEWORKS = ("torch", "tvm-ffi")
+# The first digits of the rules' numbers.
+_SOURCE_FAMILIES = "123"
+_VARIANT_FAMILIES = "567"
 
 
 def run(options: Options) -> int:
@@ -55,6 +58,8 @@ def run(options: Options) -> int:
                 repair="build one first, or check the sources alone with --source-only",
             )
     found = check_folders(kernel_dir, folders)
+    if options.sarif:
+        report.write_sarif(found, Path(options.sarif))
     report.show(found, options.format)
     return EXIT_DONE if found.is_passed else EXIT_KERNEL_FAILED
 
@@ -64,8 +69,9 @@ def check(
 ) -> Report:
     """Check the sources in ``kernel_dir``, and ``variants`` unless ``source_only``.
 
-    Whatever is wrong with them is a finding. Raises ``WrongInput`` when there is no build.toml, and
-    ``WrongSurroundings`` when there are variants and no parser of metadata.json or no ABI checker.
+    Whatever is wrong with them is a finding, as kernel-actions.toml says. Raises ``WrongInput`` when there
+    is no build.toml or that other file cannot be read, and ``WrongSurroundings`` when there are variants and
+    no parser of metadata.json or no ABI checker.
     """
     return check_folders(kernel_dir, [] if source_only else [variant.path for variant in variants])
 
@@ -82,7 +88,8 @@ def check_folders(kernel_dir: Path, folders: Sequence[Path] = ()) -> Report:
     findings = list(_check_sources(sources))
     for folder in folders:
         findings += _check_variant(folder, sources)
-    return Report.of(findings, [folder.name for folder in folders])
+    families = _SOURCE_FAMILIES + (_VARIANT_FAMILIES if folders else "")
+    return policy.apply(findings, kernel_dir, families, [folder.name for folder in folders])
 
 
 def variant_folders(build_dir: Path) -> list[Path]:

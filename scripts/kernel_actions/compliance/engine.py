@@ -89,16 +89,55 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Waived:
+    """A finding that kernel-actions.toml accepts for a time, which is no error and no warning meanwhile."""
+
+    finding: Finding
+    reason: str
+    until: str
+    where: Place
+
+    def as_json(self) -> dict[str, Any]:
+        """The waived finding for programs."""
+        waiver = {"reason": self.reason, "until": self.until, "path": self.where.path.as_posix()}
+        return {**self.finding.as_json(), "waiver": {**waiver, "line": self.where.line}}
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A rule whose severity kernel-actions.toml changes: ``rule`` has the new one."""
+
+    rule: Rule
+    before: Severity
+
+    def __str__(self) -> str:
+        now, before = self.rule.severity, self.before
+        return f"{self.rule.id} {self.rule.slug}: {now} in place of {before}, by kernel-actions.toml"
+
+
+@dataclass(frozen=True)
 class Report:
-    """All findings, in the order of their places; ``variants`` are the names of those that were checked."""
+    """All findings, in the order of their places; ``variants`` are the names of those that were checked.
+
+    ``waived`` are the findings that count for nothing, and ``changed`` the rules with another severity.
+    """
 
     findings: tuple[Finding, ...]
     variants: tuple[str, ...]
+    waived: tuple[Waived, ...] = ()
+    changed: tuple[Changed, ...] = ()
 
     @classmethod
-    def of(cls, findings: Iterable[Finding], variants: Iterable[str]) -> Report:
+    def of(
+        cls,
+        findings: Iterable[Finding],
+        variants: Iterable[str],
+        waived: Iterable[Waived] = (),
+        changed: Iterable[Changed] = (),
+    ) -> Report:
         """The report on ``findings``, which may come in any order."""
-        return cls(tuple(sorted(findings, key=_order)), tuple(variants))
+        ordered = tuple(sorted(waived, key=lambda one: _order(one.finding)))
+        return cls(tuple(sorted(findings, key=_order)), tuple(variants), ordered, tuple(changed))
 
     @property
     def errors(self) -> int:
@@ -123,7 +162,8 @@ class Report:
         checked = "the sources"
         if self.variants:
             checked += f" and {counted(len(self.variants), 'variant')}"
-        return f"{'compliant' if self.is_passed else 'not compliant'}: {counts} in {checked}"
+        waived = f", {len(self.waived)} more waived" if self.waived else ""
+        return f"{'compliant' if self.is_passed else 'not compliant'}: {counts} in {checked}{waived}"
 
     def as_json(self) -> dict[str, Any]:
         """The report for programs."""
@@ -133,6 +173,8 @@ class Report:
             "warnings": self.warnings,
             "variants": list(self.variants),
             "findings": [one.as_json() for one in self.findings],
+            "waived": [one.as_json() for one in self.waived],
+            "severities": {one.rule.id: one.rule.severity for one in self.changed},
         }
 
 

@@ -1,9 +1,11 @@
-"""How a report is shown: a table, JSON, or what GitHub makes of it."""
+"""How a report is shown: a table, JSON, SARIF, or what GitHub makes of it."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 from kernel_actions import console, github
 from kernel_actions.compliance.engine import Finding, Report
@@ -16,6 +18,7 @@ _MOST_ROWS = 200
 # The runner takes 1 MiB for all outputs of a job.
 _LARGEST_OUTPUT = 500_000
 _HEADER = ("rule", "severity", "where", "what")
+_WAIVED_HEADER = ("waived", "where", "what", "until", "why")
 
 
 def show(report: Report, form: str) -> None:
@@ -29,8 +32,30 @@ def table(report: Report) -> str:
     if report.findings:
         parts.append(console.table(_HEADER, _rows(report)))
         parts.append("\n".join(f"{rule}: {repair}" for rule, repair in _repairs(report)))
+    if report.waived:
+        parts.append(console.table(_WAIVED_HEADER, _waived_rows(report)))
+    if report.changed:
+        parts.append("\n".join(str(one) for one in report.changed))
     parts.append(report.verdict)
     return "\n\n".join(parts)
+
+
+def write_sarif(report: Report, path: Path) -> None:
+    """Write ``report`` as SARIF to ``path``, whole or not at all."""
+    from kernel_actions import built
+
+    built.write_json(path, _sarif(report))
+
+
+def _sarif(report: Report) -> dict[str, object]:
+    from kernel_actions.compliance import sarif
+
+    # Code scanning takes paths from the repository's root.
+    return sarif.document(report, Path(os.environ.get("GITHUB_WORKSPACE") or os.curdir))
+
+
+def _print_sarif(report: Report) -> None:
+    print(json.dumps(_sarif(report), indent=2))
 
 
 def _print_table(report: Report) -> None:
@@ -56,6 +81,7 @@ def _print_github(report: Report) -> None:
 
 _PRINTERS: dict[str, Callable[[Report], None]] = {
     "json": _print_json,
+    "sarif": _print_sarif,
     "table": _print_table,
     "github": _print_github,
 }
@@ -67,6 +93,15 @@ def _rows(report: Report) -> list[tuple[str, str, str, str]]:
         rows.append((one.rule.id, one.rule.severity, str(one.where), one.message))
     left_out = len(report.findings) - len(rows)
     return [*rows, ("…", "", "", f"{left_out} more")] if left_out else rows
+
+
+def _waived_rows(report: Report) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for one in report.waived[:_MOST_ROWS]:
+        found = one.finding
+        rows.append((found.rule.id, str(found.where), found.message, one.until, one.reason))
+    left_out = len(report.waived) - len(rows)
+    return [*rows, ("…", "", f"{left_out} more", "", "")] if left_out else rows
 
 
 def _repairs(report: Report) -> list[tuple[str, str]]:
@@ -98,4 +133,8 @@ def _markdown(report: Report) -> str:
     if report.findings:
         text += "\n" + console.markdown_table(_HEADER, _rows(report))
         text += "\n" + console.markdown_table(("rule", "what to do"), _repairs(report))
+    if report.waived:
+        text += "\n" + console.markdown_table(_WAIVED_HEADER, _waived_rows(report))
+    for changed in report.changed:
+        text += f"\n{console.markdown_text(str(changed))}\n"
     return text

@@ -1,0 +1,137 @@
+"""What kernel-actions.toml makes of the rules, and rules about what it says: KA9xx.
+
+It gives rules another severity, and waives findings for a time. Both are shown in every report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from kernel_actions import settings
+from kernel_actions.compliance.engine import Changed, Family, Finding, Problem, Report, Rule, Waived, rules
+from kernel_actions.errors import Place
+from kernel_actions.settings import Settings, Waiver
+
+# The first digit of the number of a rule, after the letters.
+_FAMILY = 2
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is said about the rules, and on which day. ``used`` are the waivers that waived something;
+    ``families`` those whose rules were checked, and ``variants`` the names of the variants that were."""
+
+    said: Settings
+    today: str
+    families: Collection[str]
+    variants: Collection[str]
+    used: Collection[Waiver] = ()
+
+
+RULES: Family[Policy] = Family()
+
+
+@RULES.rule
+def policy_expired(policy: Policy) -> Iterator[Problem]:
+    for waiver in policy.said.waivers:
+        if waiver.is_own and waiver.until < policy.today:
+            yield Problem(f"the waiver of {waiver.rule} has ended on {waiver.until}", waiver.where)
+
+
+@RULES.rule
+def policy_unused(policy: Policy) -> Iterator[Problem]:
+    for waiver in policy.said.waivers:
+        is_over = waiver.until < policy.today
+        if not is_over and waiver not in policy.used and _is_looked_at(policy, waiver):
+            yield Problem(f"the waiver of {waiver.rule} waives nothing", waiver.where)
+
+
+@RULES.rule
+def policy_rule(policy: Policy) -> Iterator[Problem]:
+    import difflib  # Not at the top: it is needed by few.
+
+    named = [(name, where) for name, (_, where) in policy.said.severities.items()]
+    named += [(waiver.rule, waiver.where) for waiver in policy.said.waivers]
+    for name, where in named:
+        if find_rule(name) is None:
+            known = [one for rule in rules().values() for one in (rule.id, rule.slug)]
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"perhaps you meant {close[0]}" if close else ""
+            yield Problem(f"{name} is no rule", where, hint)
+
+
+def apply(
+    findings: Iterable[Finding], kernel_dir: Path, families: Collection[str], variants: Collection[str]
+) -> Report:
+    """The report on ``findings``, as kernel-actions.toml says.
+
+    Raises ``WrongInput`` when that cannot be read.
+    """
+    said = settings.load(kernel_dir)
+    today = day()
+    severities = {one.rule.slug: one for one in _changed(said)}
+    left: list[Finding] = []
+    waived: list[Waived] = []
+    used: set[Waiver] = set()
+    for finding in findings:
+        finding = _with_severity(finding, severities)
+        waiver = next((one for one in said.waivers if _waives(one, finding, kernel_dir, today)), None)
+        if waiver is None:
+            left.append(finding)
+        else:
+            used.add(waiver)
+            waived.append(Waived(finding, waiver.reason, waiver.until, waiver.where))
+    policy = Policy(said, today, families, variants, used)
+    for finding in RULES.check(policy, Place(kernel_dir / settings.FILE_NAME)):
+        left.append(_with_severity(finding, severities))
+    return Report.of(left, variants, waived, severities.values())
+
+
+def day() -> str:
+    """The day by which waivers end, in the time of Greenwich."""
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+
+
+def find_rule(name: str) -> Rule | None:
+    """The rule of that number or name."""
+    if name in rules():
+        return rules()[name]
+    return next((rule for rule in rules().values() if rule.id == name), None)
+
+
+def _changed(said: Settings) -> Iterator[Changed]:
+    for name, (severity, _) in said.severities.items():
+        rule = find_rule(name)
+        if rule is not None and rule.severity != severity:
+            yield Changed(dataclasses.replace(rule, severity=severity), rule.severity)
+
+
+def _with_severity(finding: Finding, severities: Mapping[str, Changed]) -> Finding:
+    changed = severities.get(finding.rule.slug)
+    return finding if changed is None else dataclasses.replace(finding, rule=changed.rule)
+
+
+def _waives(waiver: Waiver, finding: Finding, kernel_dir: Path, today: str) -> bool:
+    if waiver.rule not in (finding.rule.id, finding.rule.slug) or waiver.until < today:
+        return False
+    if waiver.variant and not fnmatchcase(finding.variant, waiver.variant):
+        return False
+    if not waiver.path:
+        return True
+    path = finding.where.path
+    name = path.relative_to(kernel_dir) if path.is_relative_to(kernel_dir) else path
+    return fnmatchcase(name.as_posix(), waiver.path)
+
+
+def _is_looked_at(policy: Policy, waiver: Waiver) -> bool:
+    """Whether this run would have used the waiver: one for variants of another runner waits for that, and
+    one of all kernels of a repository for the others."""
+    rule = find_rule(waiver.rule)
+    if rule is None or not waiver.is_own or rule.id[_FAMILY] not in policy.families:
+        return False
+    return not waiver.variant or any(fnmatchcase(name, waiver.variant) for name in policy.variants)

@@ -1,0 +1,149 @@
+"""What kernel-actions.toml makes of the rules: other severities, and waivers that end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from kernel_actions import compliance
+from kernel_actions.cli import main
+from kernel_actions.compliance import policy
+from kernel_actions.errors import WrongInput
+
+from tests.compliance.cases import INIT
+from tests.compliance.helpers import NAME, check, edit, said, write
+
+WAIVER = '[[compliance.waivers]]\nrule = "{}"\nreason = "it goes in spring"\nuntil = "{}"\n'
+
+
+@pytest.fixture(autouse=True)
+def _today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "day", lambda: "2027-03-10")
+
+
+@pytest.fixture
+def broken(kernel: Path) -> Path:
+    """A kernel that breaks KA302 and KA309."""
+    edit(kernel / INIT, '__all__ = ["twice"]', "")
+    edit(kernel / "tests/test_scale.py", "@pytest.mark.kernels_ci", "")
+    return kernel
+
+
+def _settings(kernel: Path, text: str) -> None:
+    write(kernel / "kernel-actions.toml", text)
+
+
+def test_a_severity_of_ones_own(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _settings(
+        broken,
+        '[compliance.rules]\nKA309 = { severity = "error" }\nsource-all = { severity = "warning" }\n',
+    )
+    report = check(broken)
+    assert [(one.rule.id, one.rule.severity) for one in report.findings] == [
+        ("KA309", "error"),
+        ("KA302", "warning"),
+    ]
+    assert main(["compliance", str(broken), "--source-only"]) == 1
+    out = capsys.readouterr().out
+    assert "KA309 source-tests: error in place of warning, by kernel-actions.toml" in out
+    assert "KA302 source-all: warning in place of error, by kernel-actions.toml" in out
+    assert report.as_json()["severities"] == {"KA309": "error", "KA302": "warning"}
+
+
+@pytest.mark.parametrize("name", ["KA302", "source-all"])
+def test_a_waiver_takes_a_finding_away_and_is_shown(
+    name: str, broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _settings(broken, WAIVER.format(name, "2027-03-10"))
+    monkeypatch.chdir(broken)
+    assert main(["compliance", "--source-only"]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("compliant: 1 warning in the sources, 1 more waived\n")
+    assert "the package declares no __all__" in out and "it goes in spring" in out and "2027-03-10" in out
+    assert main(["compliance", "--source-only", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["rule"] for one in found["findings"]] == ["KA309"]
+    assert [(one["rule"], one["waiver"]["reason"]) for one in found["waived"]] == [
+        ("KA302", "it goes in spring")
+    ]
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(broken.parent / "summary"))
+    assert main(["compliance", "--source-only", "--format", "github"]) == 0
+    assert "it goes in spring" in (broken.parent / "summary").read_text()
+    assert "KA302" not in "".join(
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("::error")
+    )
+
+
+def test_the_day_after_its_last_the_findings_are_back(broken: Path) -> None:
+    _settings(broken, WAIVER.format("KA302", "2027-03-09"))
+    report = check(broken)
+    assert said(report, "policy-expired") == [
+        "kernel-actions.toml:1: the waiver of KA302 has ended on 2027-03-09"
+    ]
+    assert said(report, "source-all") != [] and said(report, "policy-unused") == []
+    assert not report.is_passed
+
+
+def test_a_waiver_of_nothing_is_a_finding(kernel: Path) -> None:
+    _settings(kernel, WAIVER.format("KA302", "2027-12-31"))
+    report = check(kernel)
+    assert said(report, "policy-unused") == ["kernel-actions.toml:1: the waiver of KA302 waives nothing"]
+    assert report.is_passed
+
+
+def test_a_waiver_for_what_is_not_checked_here_waits(kernel: Path) -> None:
+    text = WAIVER.format("KA705", "2027-12-31")
+    _settings(kernel, text)
+    assert said(compliance.check(kernel, source_only=True), "policy-unused") == []
+    assert said(check(kernel), "policy-unused") != []
+    _settings(kernel, text + 'variant = "*-rocm*"\n')
+    assert said(check(kernel), "policy-unused") == []
+
+
+def test_a_waiver_can_be_for_some_variants_and_some_files(kernel: Path) -> None:
+    (kernel / "build" / NAME / "__init__.py").unlink()
+    for end, count in (
+        ('variant = "torch*"\n', 0),
+        ('variant = "*-rocm*"\n', 1),
+        (f'path = "build/{NAME}"\n', 0),
+        ('path = "torch-ext/*"\n', 1),
+    ):
+        _settings(kernel, WAIVER.format("layout-init", "2027-12-31") + end)
+        assert len(said(check(kernel), "layout-init")) == count, end
+
+
+def test_the_file_of_all_kernels_is_used_too(broken: Path, tmp_path: Path) -> None:
+    (broken.parent / ".git").mkdir()
+    write(
+        broken.parent / ".github/kernel-actions.toml",
+        WAIVER.format("KA302", "2027-12-31") + WAIVER.format("KA304", "2027-12-31"),
+    )
+    report = check(broken)
+    # The other one may waive something of another kernel.
+    assert said(report, "source-all") == said(report, "policy-unused") == []
+    assert [one.finding.rule.id for one in report.waived] == ["KA302"]
+
+
+def test_a_rule_that_there_is_not(kernel: Path) -> None:
+    _settings(kernel, WAIVER.format("source-al", "2027-12-31"))
+    report = check(kernel)
+    assert said(report, "policy-rule") == ["kernel-actions.toml:1: source-al is no rule"]
+    finding = next(one for one in report.findings if one.rule.slug == "policy-rule")
+    assert finding.repair == "perhaps you meant source-all"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[[compliance.waivers]]\nrule = "KA302"\nuntil = "2027-12-31"\n', "has no reason"),
+        ('[[compliance.waivers]]\nrule = "KA302"\nreason = "so"\n', "has no until"),
+        (WAIVER.format("KA302", "soon"), 'as in until = "2027-03-31"'),
+        ('[compliance.rules]\nKA302 = { severity = "off" }\n', "'off'"),
+    ],
+)
+def test_what_is_no_policy_ends_the_command(text: str, message: str, kernel: Path) -> None:
+    _settings(kernel, text)
+    with pytest.raises(WrongInput) as error:
+        check(kernel)
+    assert message in str(error.value)
