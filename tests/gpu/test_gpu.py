@@ -115,26 +115,6 @@ def used_memory() -> int:
     return int(subprocess.check_output(query, text=True).split()[0])
 
 
-<<<<<<< /tmp/wt/tests/gpu/test_gpu.py
-=======
-def test_the_example_passes(kernels: dict[str, Kernel], figures: dict[str, Any]) -> None:
-    finished = test_command(kernels["grayscale"], "--opcheck", "--time-limit", "250")
-    report = kernels["grayscale"].report
-    (OUT / "example.test-report.json").write_text(json.dumps(report, indent=2))
-    figures["example"] = {
-        name: report[name] for name in ("verdict", "passed", "failed", "skipped", "seconds", "gpus")
-    }
-    assert finished.returncode == 0, finished.output + finished.errors[-4000:]
-    assert report["verdict"] == "passed" and report["passed"] > 100
-    gpu = report["gpus"][0]
-    assert report["gpu"] == gpu["name"] and re.fullmatch(r"\d+\.\d", gpu["capability"])
-    assert gpu["driver"] and gpu["free_before"] > 1 << 30 and gpu["free_after"] > 1 << 30
-    assert (
-        any(one["test"].startswith("opcheck::") for one in report["slowest"]) or "opcheck" in finished.errors
-    )
-
-
->>>>>>> /tmp/newbase/tests/gpu/test_gpu.py
 def test_without_a_visible_gpu(kernels: dict[str, Kernel], figures: dict[str, Any]) -> None:
     finished = test_command(kernels["grayscale"], CUDA_VISIBLE_DEVICES="")
     figures["no GPU"] = {"exit": finished.returncode, "seconds": finished.seconds}
@@ -148,11 +128,7 @@ def test_over_plain_pytest(kernels: dict[str, Kernel], figures: dict[str, Any]) 
     folder = kernel.build_dir.parent / "local"
     shutil.copytree(kernel.build_dir / kernel.variant, folder / "build" / kernel.variant)
     plain, ours = [], []
-<<<<<<< /tmp/wt/tests/gpu/test_gpu.py
     for _ in range(2):
-=======
-    for _ in range(3):
->>>>>>> /tmp/newbase/tests/gpu/test_gpu.py
         started = time.monotonic()
         subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", "-k", "test_fill"],
@@ -196,11 +172,7 @@ def test_a_hung_kernel_is_ended_and_the_gpu_is_free(
     kernels: dict[str, Kernel], figures: dict[str, Any]
 ) -> None:
     before = used_memory()
-<<<<<<< /tmp/wt/tests/gpu/test_gpu.py
     limit = 10
-=======
-    limit = 15
->>>>>>> /tmp/newbase/tests/gpu/test_gpu.py
     finished = test_command(
         kernels["faulty"], "--test-time-limit", str(limit), "--pytest-args=-k 'test_hang or test_later'"
     )
@@ -231,7 +203,6 @@ def test_what_breaks_the_gpu_is_told_of_its_test(
     assert [one["test"].rpartition("::")[2] for one in report["failures"]] == [name]
     assert report["reason"]["kind"] == "crashed" and said in report["reason"]["text"]
     assert (report["passed"], report["not_run"]) == (0, 1)
-<<<<<<< /tmp/wt/tests/gpu/test_gpu.py
 
 
 def test_the_example_passes(kernels: dict[str, Kernel], figures: dict[str, Any]) -> None:
@@ -249,5 +220,3 @@ def test_the_example_passes(kernels: dict[str, Kernel], figures: dict[str, Any])
     assert (
         any(one["test"].startswith("opcheck::") for one in report["slowest"]) or "opcheck" in finished.errors
     )
-=======
->>>>>>> /tmp/newbase/tests/gpu/test_gpu.py

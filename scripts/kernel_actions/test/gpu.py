@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +38,7 @@ _PLACES = (
 OPENGL_DRIVER = Path("/run/opengl-driver/lib")
 _DRIVER_LIBRARIES = re.compile(r"lib(?:cuda|nvidia-[a-z0-9-]+|nvcuvid|nvoptix)\.so(?:\.[0-9.]+)?")
 _LINK_LOCK = ".kernel-actions.lock"
-# In seconds: what nvidia-smi and the driver may take, and how long memory may take to be free again.
+# In seconds: what the driver may take to answer, and how long memory may take to be free again.
 _PATIENCE = 60.0
 _SETTLING = 10.0
 # What the driver itself may hold more after than before, in bytes.
@@ -83,7 +83,7 @@ def look(variant: BuiltVariant, python: Path, environment: Mapping[str, str]) ->
             else f"the driver gives error {said.get('error', 0)}"
         )
         return _none(variant, f"the driver offers none ({why})")
-    gpus = _with_memory(tuple(found))
+    gpus = _with_memory(tuple(found), said.get("in_use"))
     return _checked(variant, gpus)
 
 
@@ -125,13 +125,14 @@ def _checked(variant: BuiltVariant, gpus: tuple[Gpu, ...]) -> Before:
     return Before(gpus, None, tuple(notes))
 
 
-def after(gpus: tuple[Gpu, ...]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+def after(gpus: tuple[Gpu, ...], environment: Mapping[str, str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """The GPUs as they are after the tests, and what is not as it was before."""
     if not any(gpu.free_before is not None for gpu in gpus):
         return gpus, ()
     deadline = time.monotonic() + _SETTLING
     while True:
-        now = {one.uuid: one for one in _with_memory(gpus)}
+        in_use = _ask_driver(environment, "--in-use").get("in_use")
+        now = {one.uuid: one for one in _with_memory(gpus, in_use)}
         seen = tuple(replace(gpu, free_after=now[gpu.uuid].free_before) for gpu in gpus)
         held = [gpu for gpu in seen if _is_held(gpu)]
         if not held or time.monotonic() > deadline:
@@ -189,10 +190,9 @@ def driver_library() -> Path | None:
     return None
 
 
-def _ask_driver(environment: Mapping[str, str]) -> dict[str, object]:
-    names = [_LIBRARY, *(f"{place}/{_LIBRARY}" for place in _PLACES)]
+def _ask_driver(environment: Mapping[str, str], *words: str) -> dict[str, object]:
     finished = process.run(
-        [sys.executable, "-I", "-S", _PROBE, *names], environment=environment, time_limit=_PATIENCE
+        [sys.executable, "-I", "-S", _PROBE, *words, *_PLACES], environment=environment, time_limit=_PATIENCE
     )
     try:
         said = json.loads(finished.output.splitlines()[-1])
@@ -217,62 +217,36 @@ def _gpu(one: Mapping[str, object], said: Mapping[str, object]) -> Gpu:
     )
 
 
-def _with_memory(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """``gpus`` with what nvidia-smi says of them: the driver, free memory, and who holds it."""
-    rows = {row[0]: row for row in _smi("gpu", ("uuid", "driver_version", "memory.free"))}
-    holders: dict[str, list[Holder]] = {}
-    if rows:
-        for uuid, pid, name, memory in _smi(
-            "compute-apps", ("gpu_uuid", "pid", "process_name", "used_memory")
-        ):
-            holder = Holder(int(pid) if pid.isdigit() else 0, _process_name(pid, name), _bytes(memory))
-            holders.setdefault(uuid, []).append(holder)
-    known = []
+def _with_memory(gpus: tuple[Gpu, ...], in_use: object) -> tuple[Gpu, ...]:
+    """``gpus`` with what is in use of them, as far as the driver tells it: by their UUIDs."""
+    known = in_use if isinstance(in_use, dict) else {}
+    found = []
     for gpu in gpus:
-        row = rows.get(gpu.uuid or "")
-        if row is None and len(gpus) == len(rows) == 1:
-            row = next(iter(rows.values()))
-        if row is not None:
-            gpu = replace(
-                gpu,
-                driver=row[1],
-                free_before=_bytes(row[2]),
-                holders=tuple(holders.get(row[0], ())),
-            )
-        known.append(gpu)
-    return tuple(known)
+        facts = known.get(gpu.uuid)
+        if facts is None and len(gpus) == len(known) == 1:
+            facts = next(iter(known.values()))
+        if isinstance(facts, dict):
+            holders = [
+                Holder(one["pid"], _process_name(one["pid"], one["name"]), one["memory"])
+                for one in facts["processes"]
+            ]
+            gpu = replace(gpu, driver=facts["driver"], free_before=facts["free"], holders=tuple(holders))
+        found.append(gpu)
+    return tuple(found)
 
 
-def _smi(about: str, names: Sequence[str]) -> list[list[str]]:
-    """Rows of what nvidia-smi lists; none where it is missing or of another mind."""
-    if shutil.which("nvidia-smi") is None:
-        return []
-    command = ["nvidia-smi", f"--query-{about}={','.join(names)}", "--format=csv,noheader,nounits"]
-    try:
-        finished = process.run(command, time_limit=_PATIENCE)
-    except WrongSurroundings:
-        return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in finished.output.splitlines()]
-    return [row for row in rows if finished.returncode == 0 and len(row) == len(names)]
-
-
-def _process_name(pid: str, said: str) -> str:
+def _process_name(pid: int, said: str) -> str:
     """A name that says more than ``python``: the command line, where it can be seen."""
     with suppress(OSError):
-        data = Path(f"/proc/{int(pid) if pid.isdigit() else 0}/cmdline").read_bytes()
+        data = Path(f"/proc/{pid}/cmdline").read_bytes()
         if words := [word for word in data.decode(errors="replace").split("\0") if word]:
             return " ".join([Path(words[0]).name, *words[1:4]])[:120]
-    return said[:120]
+    return said[:120] or "a process of another container"
 
 
 def _described(holder: Holder) -> str:
     memory = f", {console.size(holder.memory)}" if holder.memory is not None else ""
     return f"{holder.name} (process {holder.pid}{memory})"
-
-
-def _bytes(text: str) -> int | None:
-    """A number of MiB, as nvidia-smi gives them."""
-    return int(text) << 20 if text.isdigit() else None
 
 
 def _cuda_of(name: str) -> tuple[int, int] | None:

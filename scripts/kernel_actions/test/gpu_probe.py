@@ -1,8 +1,9 @@
 """Asks the driver of NVIDIA which GPUs this process may use, without starting one. A program of its
 own: prints JSON, and needs the standard library alone.
 
-The driver's own library is asked, as it minds CUDA_VISIBLE_DEVICES, which nvidia-smi does not.
-``library`` is ``null`` where there is no driver; ``error`` is what starting it gave.
+The driver's own library is asked, as it minds CUDA_VISIBLE_DEVICES, and its management library (NVML)
+for what is in use; ``--in-use`` asks the latter alone. ``library`` is ``null`` where there is no driver;
+``error`` is what starting it gave. Sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -18,18 +19,88 @@ _NAME = 256
 _MAJOR, _MINOR = 75, 76
 
 
-def probe(names: list[str]) -> dict[str, Any]:
-    """What the first of the libraries that can be loaded says."""
-    cuda = None
-    for name in names:
+class _Memory(ctypes.Structure):
+    """nvmlMemory_t of nvml.h."""
+
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class _Process(ctypes.Structure):
+    """nvmlProcessInfo_t of nvml.h."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("memory", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+# What NVML says where it does not know the memory of a process.
+_UNKNOWN = (1 << 64) - 1
+_MOST_PROCESSES = 256
+
+
+def _load(name: str, folders: list[str]) -> Any:
+    """A library of the driver, as the dynamic linker finds it, or in a folder; ``None``: there is none."""
+    for path in (name, *(f"{folder}/{name}" for folder in folders)):
         try:
-            cuda = ctypes.CDLL(name)
+            return ctypes.CDLL(path)
         except OSError:
             continue
-        break
-    else:
+    return None
+
+
+def in_use(folders: list[str]) -> dict[str, dict[str, Any]]:
+    """What is in use of each GPU of the machine, by its UUID: free memory, and the processes there."""
+    nvml = _load("libnvidia-ml.so.1", folders)
+    found: dict[str, dict[str, Any]] = {}
+    if nvml is None or nvml.nvmlInit_v2() != 0:
+        return found
+    text = ctypes.create_string_buffer(_NAME)
+    driver = text.value.decode() if nvml.nvmlSystemGetDriverVersion(text, _NAME) == 0 else None
+    count = ctypes.c_uint()
+    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+        return found
+    for index in range(count.value):
+        device = ctypes.c_void_p()
+        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) != 0:
+            continue
+        if nvml.nvmlDeviceGetUUID(device, text, _NAME) != 0:
+            continue
+        uuid_of = text.value.decode(errors="replace")
+        memory = _Memory()
+        free = memory.free if nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)) == 0 else None
+        found[uuid_of] = {"driver": driver, "free": free, "processes": _processes(nvml, device)}
+    nvml.nvmlShutdown()
+    return found
+
+
+def _processes(nvml: Any, device: ctypes.c_void_p) -> list[dict[str, Any]]:
+    listed = (_Process * _MOST_PROCESSES)()
+    count = ctypes.c_uint(_MOST_PROCESSES)
+    try:
+        ask = nvml.nvmlDeviceGetComputeRunningProcesses_v3
+    except AttributeError:
+        return []
+    if ask(device, ctypes.byref(count), listed) != 0:
+        return []
+    found = []
+    for one in listed[: count.value]:
+        text = ctypes.create_string_buffer(_NAME)
+        is_named = nvml.nvmlSystemGetProcessName(one.pid, text, _NAME) == 0
+        name = text.value.decode(errors="replace") if is_named else ""
+        memory = None if one.memory == _UNKNOWN else one.memory
+        found.append({"pid": one.pid, "name": name, "memory": memory})
+    return found
+
+
+def probe(folders: list[str]) -> dict[str, Any]:
+    """What the driver says of the GPUs that it offers to this process."""
+    cuda = _load("libcuda.so.1", folders)
+    if cuda is None:
         return {"library": None, "gpus": []}
-    answer: dict[str, Any] = {"library": name, "gpus": []}
+    answer: dict[str, Any] = {"library": "libcuda.so.1", "gpus": [], "in_use": {}}
     version = ctypes.c_int()
     if cuda.cuDriverGetVersion(ctypes.byref(version)) == 0:
         answer["cuda"] = f"{version.value // 1000}.{version.value % 1000 // 10}"
@@ -41,6 +112,7 @@ def probe(names: list[str]) -> dict[str, Any]:
         answer["error"] = error
         return answer
     answer["gpus"] = [_device(cuda, index) for index in range(count.value)]
+    answer["in_use"] = in_use(folders)
     return answer
 
 
@@ -68,4 +140,7 @@ def _device(cuda: Any, index: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(probe(sys.argv[1:])))
+    if sys.argv[1] == "--in-use":
+        print(json.dumps({"in_use": in_use(sys.argv[2:])}))
+    else:
+        print(json.dumps(probe(sys.argv[1:])))

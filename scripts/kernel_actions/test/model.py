@@ -163,6 +163,9 @@ class TestReport:
     ``left_running`` names processes that the tests left behind, and that were ended.
     """
 
+    # Its name would have pytest take it for a test.
+    __test__ = False
+
     variant: str
     digest: str | None
     passed: int

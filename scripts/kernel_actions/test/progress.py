@@ -78,7 +78,9 @@ class Progress:
         test = _text(event.get("test"), _LONGEST_NAME)
         if kind == "start" and len(self.cases) < _MOST_TESTS:
             self._running[test] = time.monotonic()
-            self.cases.setdefault(test, Case())
+            case = self.cases.setdefault(test, Case())
+            # Where the test is, for a failure that has no place of its own in the kernel's files.
+            case.path, case.line = self._place([[event.get("path"), event.get("line")]])
         elif kind == "phase":
             self._phase(self.cases.setdefault(test, Case()), event)
         elif kind == "again":
@@ -113,7 +115,9 @@ class Progress:
             if case.outcome in ("passed", "skipped"):
                 case.outcome = "failed" if when == "call" else "error"
                 case.reason = _text(event.get("reason"))
-                case.path, case.line = self._place(event.get("places"))
+                path, line = self._place(event.get("places"))
+                if path is not None:
+                    case.path, case.line = path, line
                 case.text = _text(event.get("text"), _LONGEST_TEXT)
                 case.output = _text(event.get("output"), _LONGEST_TEXT)
             if event.get("broken"):
@@ -140,7 +144,8 @@ class Progress:
             case = self.cases[test]
             case.outcome, case.reason, case.has_ended = outcome, reason, True
             case.seconds = time.monotonic() - self._running.pop(test)
-            case.path, case.line = path, line
+            if path is not None:
+                case.path, case.line = path, line
             case.text = stacks[:_LONGEST_TEXT]
         return running[0] if running else None
 

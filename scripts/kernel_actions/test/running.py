@@ -138,7 +138,7 @@ def _report(
                 return replace(empty, reason=before.reason)
         outcome = _run(kernel_dir, kernel, variant, request, folder, python, variables)
         report = _judged(kernel_dir, kernel, variant, request, empty, outcome)
-    gpus, held = gpu.after(before.gpus)
+    gpus, held = gpu.after(before.gpus, variables)
     report = replace(report, gpus=gpus, notes=(*report.notes, *outcome.notes, *held))
     if held and report.reason is None:
         report = replace(report, reason=Reason("gpu-held", held[0], "see what the tests have left running"))
@@ -240,7 +240,7 @@ def _judged(
         reason = Reason("unstoppable", text, "restart the machine: the driver does not let go of them")
     if reason is None:
         reason = _nothing_tested(kernel, variant, request, progress, report)
-    if findings and (reason is None or reason.kind == "failed"):
+    if findings and (reason is None or reason.kind in ("failed", "crashed", "ended-early")):
         first = findings[0]
         text = f"{variant.name}: {request.sanitizer} found {len(findings)}: {first.what}"
         where = f" in {first.function}" if first.function else ""

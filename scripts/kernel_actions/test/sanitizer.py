@@ -20,9 +20,11 @@ _PREFIX = "========="
 # "Invalid __global__ write of size 4 bytes", "Uninitialized __global__ memory read of size 4 bytes",
 # "Error: Race reported between …", "Barrier error detected. …", "Program hit cudaError… due to …".
 _FINDING = re.compile(
-    r"(?:Invalid|Uninitialized|Misaligned|Error: |Warning: |Race reported|Barrier error|Program hit|Leaked|"
-    r"Internal Sanitizer Error|Target application|Missing wait|Host API|Out-of-range|Unused)"
+    r"(?:Invalid|Uninitialized|Misaligned|Barrier error|Program hit|Leaked|Missing wait|Out-of-range"
+    r"|(?:(?:Error|Warning): )?(?:Potential \w+ hazard|Race reported)|Internal Sanitizer Error|Host API)"
 )
+# What an error of the device makes of the calls after it.
+_FOLLOWS = re.compile(r"Program hit cudaError\w+ .* due to|Program hit CUDA_ERROR_\w+ .* due to")
 # "at fill(float *, int)+0x70 in /build/csrc/fill.cu:12", "at 0x70 in /build/fill.cu:12:fill(float *)".
 _AT_NEW = re.compile(r"at (?P<function>.+?)\+0x[0-9a-f]+(?: in (?P<path>.+):(?P<line>\d+))?$")
 _AT_OLD = re.compile(r"at 0x[0-9a-f]+ in (?:(?P<path>[^:]+):(?P<line>\d+):)?(?P<function>.+)$")
@@ -73,13 +75,17 @@ def read(log: Path, kernel_dir: Path) -> tuple[Finding, ...]:
 def parse(text: str, kernel_dir: Path) -> tuple[Finding, ...]:
     """The findings in the text of a log, in their order."""
     counted: dict[tuple[str, str | None, str | None, int | None], int] = {}
-    for block in _blocks(text):
+    blocks = _blocks(text)
+    if any(not _FOLLOWS.match(block[0].strip()) for block in blocks):
+        blocks = [block for block in blocks if not _FOLLOWS.match(block[0].strip())]
+    for block in blocks:
         what = block[0].strip()
         function = path = None
         line = None
-        for said in block[1:]:
+        for number, said in enumerate(block):
             at = _AT_NEW.search(said.strip()) or _AT_OLD.search(said.strip())
-            if at is not None and said.strip().startswith("at "):
+            # The first line of a race holds the place itself.
+            if at is not None and (number == 0 or said.strip().startswith("at ")):
                 function = at["function"]
                 path = _own(kernel_dir, at["path"]) if at["path"] else None
                 line = int(at["line"]) if path is not None and at["line"] else None
@@ -111,10 +117,17 @@ def _blocks(text: str) -> list[list[str]]:
 
 
 def _own(kernel_dir: Path, said: str) -> str | None:
-    """The kernel's file that a path of the compiler's means: builders compile copies of the sources."""
+    """The kernel's file that a name of the tool's means: often the last part of the path alone, and builders
+    compile copies of the sources."""
     parts = Path(said).parts
-    for start in range(len(parts)):
-        candidate = kernel_dir.joinpath(*parts[start:])
-        if start and candidate.is_file() and ".." not in parts[start:]:
+    if ".." in parts or not parts:
+        return None
+    for start in range(1 if said.startswith("/") else 0, len(parts) - 1):
+        if kernel_dir.joinpath(*parts[start:]).is_file():
             return Path(*parts[start:]).as_posix()
-    return None
+    named: set[str] = set()
+    for folder, folders, files in os.walk(kernel_dir):
+        folders[:] = [one for one in folders if not one.startswith(".") and one != "build"]
+        if parts[-1] in files:
+            named.add((Path(folder) / parts[-1]).relative_to(kernel_dir).as_posix())
+    return named.pop() if len(named) == 1 else None
