@@ -23,6 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("integration")
+            # All examples in one workflow: a dozen jobs, half of which compile.
+            if "tried" in getattr(item, "fixturenames", ()):
+                item.add_marker("slow")
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -42,6 +42,18 @@ TAG = "grayscale/v1.2.0"
 # What a reader would replace, and by what it is replaced here. All else runs word for word; where an
 # example names no Hub, HF_ENDPOINT does.
 REPLACED = {
+    # A few rounds of the smallest images: it is tried, and nothing is decided.
+    "benchmark": {
+        "hub: https://huggingface.co": "\n      ".join(
+            (
+                "hub: ${{ vars.HUB }}",
+                'only: "*uint8_planar_224"',
+                "rounds: 3",
+                "max-rounds: 3",
+                "threshold: 900",
+            )
+        ),
+    },
     # The builder's cache cannot be reached from a test.
     "setup-nix": {
         "https://cache.example.org": "file://${{ env.NIX_CACHE }}\n      builder-cache: false",
@@ -50,6 +62,12 @@ REPLACED = {
     # One machine makes one variant, and an embedded Hub takes that for a release.
     "release": {"hub: https://huggingface.co": "hub: ${{ vars.HUB }}\n          partial: true"},
     "verify": {"kernels-community/relu": REPOSITORY},
+    # What the release before it made: the branch holds it already.
+    "rollback": {
+        "kernels-community/relu": REPOSITORY,
+        "to: v1.1.0": "to: v1.2.0",
+        "hub: https://huggingface.co": "hub: ${{ vars.HUB }}",
+    },
     "wheel": {"kernels-community/relu": REPOSITORY},
     "lock": {"project: .": "project: consumer"},
     "download": {
@@ -68,6 +86,8 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "upload": ("test",),
     "release": ("upload",),
     "verify": ("release",),
+    "rollback": ("verify",),
+    "benchmark": ("release",),
     "wheel": ("release",),
     "lock": (),
     "download": (),
@@ -313,6 +333,13 @@ def test_the_verify_example_loads_what_was_released(tried: Run) -> None:
     assert f"{REPOSITORY} at {tried.outputs['release-release']['commit']}, release 1.2.0" in tried.log
 
 
+def test_the_rollback_example_finds_the_release_that_it_names(tried: Run) -> None:
+    outputs = tried.outputs["rollback-rollback"]
+    assert (outputs["release"], outputs["rolled-back"]) == ("1.2.0", "[]")
+    # The branch never held anything else.
+    assert outputs["commit"] == tried.outputs["release-release"]["commit"]
+
+
 def test_the_lock_example_finds_the_lock_as_it_should_be(tried: Run) -> None:
     assert tried.outputs["lock"] == {"changed": "false", "outdated": "[]", "diff": ""}
     assert f"[lock] {CONSUMED}" in tried.log
@@ -332,6 +359,14 @@ def test_the_wheel_example_makes_the_wheel_of_the_release(tried: Run) -> None:
     assert (tried.kept / "wheel" / path).is_file()
     page = (tried.kept / "wheel" / tried.outputs["wheel"]["index"]).with_name("grayscale") / "index.html"
     assert "grayscale-1.2.0%2Btorch213cpucxx11" in page.read_text()
+
+
+def test_the_benchmark_example_compares_with_what_was_released(tried: Run) -> None:
+    outputs = tried.outputs["benchmark"]
+    assert outputs["verdict"] == "passed"
+    report = json.loads((tried.kept / "benchmark" / "benchmark" / "report.json").read_text())
+    assert report["baseline"]["revision"] == "v1"
+    assert [one["against_baseline"] != [] for one in report["workloads"]] == [True]
 
 
 def test_the_examples_are_jobs_by_the_schema_of_github(tmp_path: Path) -> None:
