@@ -534,6 +534,11 @@ COMPLIANCE = Command(
             kind="boolean",
         ),
         Option(
+            "base",
+            "Check what differs from this commit, branch or tag too, as a pull request's base. "
+            "The clone has to reach back to it.",
+        ),
+        Option(
             "sarif",
             "Write the findings to this file too, as SARIF 2.1.0, which github/codeql-action/upload-sarif "
             "takes.",
@@ -604,6 +609,35 @@ VERIFY = Command(
         FORMAT,
     ),
     outputs=(Output("variants", "The variants that were verified, as a JSON list."),),
+)
+ROLLBACK = Command(
+    name="rollback",
+    summary="Take a bad release back, by making its branch what an earlier release was, in one commit.",
+    environment="kernel",
+    is_action=True,
+    holds_token=True,
+    options=(
+        Option(
+            "to",
+            "The release to go back to: its tag on the Hub or in git, as v1.2.0, or the commit on the Hub "
+            "that the branch held.",
+        ),
+        Option(
+            "dry-run",
+            "Show what would be copied, deleted and marked; change nothing.",
+            default="false",
+            kind="boolean",
+        ),
+        REPO_ID,
+        HUB,
+        TOKEN,
+        FORMAT,
+    ),
+    outputs=(
+        Output("release", "The release that the branch holds now, as X.Y.Z."),
+        Output("commit", "Commit on the Hub that the branch is at; empty in a dry run."),
+        Output("rolled-back", "The releases that were taken back by this, as a JSON list."),
+    ),
 )
 PIPELINE = Command(
     name="pipeline",
@@ -757,6 +791,7 @@ COMMANDS: dict[str, Command] = {
         UPLOAD,
         RELEASE,
         VERIFY,
+        ROLLBACK,
         LOCK,
         DOWNLOAD,
         WHEEL,

@@ -49,8 +49,17 @@ def record_at(hub: Hub, repo_id: str, revision: str) -> Record | None:
 def promoted(hub: Hub, made: ReleasePlan, on_hub: OnHub) -> str:
     """The commit on the Hub that holds this very release already; empty when none does.
 
-    Raises ``WrongInput`` when another release has its version, or a later one was made.
+    Raises ``WrongInput`` when another release has its version, a later one was made, or it was taken
+    back.
     """
+    taken_back = on_hub.record.rolled_back if on_hub.record else ()
+    for one in taken_back:
+        if one.release == str(made.version):
+            raise WrongInput(
+                f"{made.version} of {made.repo_id} was rolled back ({one.when or 'it is not known when'})",
+                repair="release a commit that mends it, or put it back as it was: rollback --to "
+                f"{made.hub_tag}",
+            )
     tagged = on_hub.refs.tags.get(made.hub_tag, "")
     found = record_at(hub, made.repo_id, tagged) if tagged else on_hub.record
     if tagged and (found is None or found.release != made.version):

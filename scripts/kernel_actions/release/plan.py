@@ -6,7 +6,7 @@ Values in, values out: trees of files come from the Hub and from disk, and what 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -192,11 +192,10 @@ def changes(
     current: Mapping[str, RemoteFile],
     wanted: Mapping[str, Wanted],
     *,
-    has_card: bool = False,
+    owns: Callable[[str], bool] = is_released,
 ) -> Changes:
-    """What makes a branch that holds ``current`` hold what is ``wanted``, and nothing else of what a
-    release decides. ``has_card``: the card is among it, as on a staging branch."""
-    owned = is_staged if has_card else is_released
+    """What makes a branch that holds ``current`` hold what is ``wanted``, and nothing else at the paths
+    that it ``owns``: what a release decides, or what staging does."""
     differing = {path: file for path, file in sorted(wanted.items()) if not _is_same(file, current.get(path))}
     return Changes(
         added={path: file for path, file in differing.items() if not isinstance(file, There)},
@@ -205,7 +204,7 @@ def changes(
             for path, file in differing.items()
             if isinstance(file, There)
         },
-        deleted=tuple(sorted(path for path in current if owned(path) and path not in wanted)),
+        deleted=tuple(sorted(path for path in current if owns(path) and path not in wanted)),
     )
 
 

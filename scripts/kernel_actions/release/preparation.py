@@ -162,14 +162,20 @@ def _released_on_hub(
     *,
     takes_any: bool,
 ) -> tuple[Released, ...]:
-    """The release that the Hub's branch holds, if git has no tag of it: it was ended before its git
-    tag was made, or was made without one. ``takes_any``: one of a commit that was amended since, or
-    of another branch, counts too."""
+    """The releases that the Hub's branch holds or that were taken back from it, of which git has no tag:
+    they were ended before their git tag was made, or were made without one. ``takes_any``: those of a
+    commit that was amended since, or of another branch, count too."""
     found = there.record
-    if found is None or any(one.version == found.release for one in released):
+    if found is None:
         return ()
-    is_ancestor = takes_any or _contains(repository, state, found.commit)
-    return (Released(found.release, found.commit, is_ancestor=is_ancestor),)
+    recorded = [(found.release, found.commit)]
+    recorded += [(taken, one.source) for one in found.rolled_back if (taken := version.parse(one.release))]
+    tagged = {one.version for one in released}
+    return tuple(
+        Released(number, commit, is_ancestor=takes_any or _contains(repository, state, commit))
+        for number, commit in recorded
+        if number not in tagged
+    )
 
 
 def _contains(repository: Path | None, state: GitState | None, commit: str) -> bool:

@@ -17,7 +17,7 @@ from kernel_actions.hub.client import MAIN, Changes, Copy, Refs
 from kernel_actions.release import gate, on_hub, plan, record, verification
 from kernel_actions.release.gate import Candidate, Lack
 from kernel_actions.release.on_hub import OnHub
-from kernel_actions.release.plan import ReleasePlan, Wanted
+from kernel_actions.release.plan import Wanted
 from kernel_actions.release.preparation import ORIGIN, Release, check_git_tag, check_origin
 from kernel_actions.release.record import Record, VariantRecord
 from kernel_actions.release.verification import Verified
@@ -96,7 +96,7 @@ def stage(release: Release) -> Staged:
             head = base
         recorded = _record(release, there)
         wanted = _wanted(release, there, base) | {record.FILE_NAME: recorded.as_bytes()}
-        changed = plan.changes(client.remote_files(hub, made.repo_id, head), wanted, has_card=True)
+        changed = plan.changes(client.remote_files(hub, made.repo_id, head), wanted, owns=plan.is_staged)
         if changed.is_empty:
             return Staged(head, recorded)
         commit = client.commit(
@@ -107,7 +107,7 @@ def stage(release: Release) -> Staged:
             sizes = [len(file) if isinstance(file, bytes) else file.size for file in changed.added.values()]
             return Staged(commit, recorded, changed=len(sizes), size=sum(sizes))
         console.say(f"Somebody else committed to {made.staging} of {made.repo_id}: planning anew")
-    raise _too_many(made, made.staging)
+    raise too_many(made.repo_id, made.staging)
 
 
 def _wanted(release: Release, there: OnHub, base: str) -> dict[str, Wanted]:
@@ -134,6 +134,7 @@ def _record(release: Release, there: OnHub) -> Record:
         builder=release.builder,
         variants={**{name: before[name] for name in kept if name in before}, **variants},
         unknown=tuple(sorted(kept - before.keys())),
+        rolled_back=there.record.rolled_back if there.record else (),
     )
 
 
@@ -210,7 +211,7 @@ def promote(release: Release, staged: Staged, verified: Verified) -> str:
         if commit is not None:
             return commit
         console.say(f"Somebody else committed to {made.branch} of {made.repo_id}: planning anew")
-    raise _too_many(made, made.branch)
+    raise too_many(made.repo_id, made.branch)
 
 
 def _check_base(release: Release, base: str, there: OnHub) -> None:
@@ -228,9 +229,10 @@ def _check_base(release: Release, base: str, there: OnHub) -> None:
     )
 
 
-def _too_many(made: ReleasePlan, branch: str) -> WrongSurroundings:
+def too_many(repo_id: str, branch: str) -> WrongSurroundings:
+    """The end of the attempts to commit to a branch that others commit to."""
     return WrongSurroundings(
-        f"others keep committing to {branch} of {made.repo_id}", repair="run again when they are done"
+        f"others keep committing to {branch} of {repo_id}", repair="run again when they are done"
     )
 
 
@@ -291,7 +293,7 @@ def _promote_card(release: Release, staging: str) -> bool:
         message = f"Update the card to {made.version}"
         if client.commit(hub, made.repo_id, MAIN, changed, parent=head, message=message) is not None:
             return True
-    raise _too_many(made, MAIN)
+    raise too_many(made.repo_id, MAIN)
 
 
 def _tag_git(release: Release, repository: Path, commit: str, push: bool) -> list[str]:

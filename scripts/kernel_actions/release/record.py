@@ -54,12 +54,24 @@ class VariantRecord:
 
 
 @dataclass(frozen=True)
+class RolledBack:
+    """A release that was taken off the version's branch: the commit on the Hub that it was (its tag stays
+    there), the git commit it was made from, and when it was taken back, in UTC."""
+
+    release: str
+    commit: str
+    source: str
+    when: str
+
+
+@dataclass(frozen=True)
 class Record:
     """A release: its version, the git commit, and the variants by name.
 
     ``base`` is the commit of the version's branch on the Hub that it was made for, empty for the
     first release of a major version. ``unknown`` are variants that were on that branch before, of
-    which no release tells anything.
+    which no release tells anything. ``rolled_back`` are the releases of this major version that were
+    taken back, on whose tags nobody should stay.
     """
 
     kernel: str
@@ -70,6 +82,7 @@ class Record:
     builder: Mapping[str, str] = field(default_factory=dict)
     variants: Mapping[str, VariantRecord] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    rolled_back: tuple[RolledBack, ...] = ()
 
     @property
     def own(self) -> dict[str, VariantRecord]:
@@ -78,7 +91,7 @@ class Record:
 
     def as_bytes(self) -> bytes:
         """The file. The same release has the same bytes, whenever and wherever it is made."""
-        value = {
+        value: dict[str, Any] = {
             "schema": _SCHEMA,
             "kernel": self.kernel,
             "release": str(self.release),
@@ -89,6 +102,9 @@ class Record:
             "variants": {name: asdict(one) for name, one in sorted(self.variants.items())},
             "unknown": sorted(self.unknown),
         }
+        if self.rolled_back:
+            # `lock` takes each text in it for the name of a release or a commit that was taken back.
+            value["rolled_back"] = [asdict(one) for one in self.rolled_back]
         return (json.dumps(value, indent=2) + "\n").encode()
 
 
@@ -110,6 +126,7 @@ def read(data: bytes, where: str) -> Record:
             builder={_text(name): _text(one) for name, one in value["builder"].items()},
             variants={_text(name): _variant(one) for name, one in value["variants"].items()},
             unknown=tuple(_text(name) for name in value["unknown"]),
+            rolled_back=_rolled_back(value.get("rolled_back")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise KernelFailed(
@@ -136,6 +153,18 @@ def _variant(value: dict[str, Any]) -> VariantRecord:
             None if tests["gpu"] is None else _text(tests["gpu"]),
         ),
     )
+
+
+def _rolled_back(value: object) -> tuple[RolledBack, ...]:
+    """The releases that are marked; what is no mark, as others may have written it, is none."""
+    found: list[RolledBack] = []
+    for one in value if isinstance(value, list) else ():
+        said = one if isinstance(one, dict) else {"release": one}
+        release, *rest = (said.get(name) for name in ("release", "commit", "source", "when"))
+        if isinstance(release, str) and parse(release.removeprefix("v")) is not None:
+            texts = (text if isinstance(text, str) else "" for text in rest)
+            found.append(RolledBack(release.removeprefix("v"), *texts))
+    return tuple(found)
 
 
 def _text(value: object) -> str:
