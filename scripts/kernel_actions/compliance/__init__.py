@@ -37,6 +37,7 @@ __all__ = ["Finding", "Report", "check", "check_folders", "run", "variant_folder
 _FRAMEWORKS = ("torch", "tvm-ffi")
 # The first digits of the rules' numbers.
 _SOURCE_FAMILIES = "123"
+_CHANGES_FAMILY = "4"
 _VARIANT_FAMILIES = "567"
 
 
@@ -57,7 +58,7 @@ def run(options: Options) -> int:
                 f"{build_dir} has no built variant",
                 repair="build one first, or check the sources alone with --source-only",
             )
-    found = check_folders(kernel_dir, folders)
+    found = check_folders(kernel_dir, folders, base=options.base)
     if options.sarif:
         report.write_sarif(found, Path(options.sarif))
     report.show(found, options.format)
@@ -76,8 +77,11 @@ def check(
     return check_folders(kernel_dir, [] if source_only else [variant.path for variant in variants])
 
 
-def check_folders(kernel_dir: Path, folders: Sequence[Path] = ()) -> Report:
-    """As ``check``, for folders that may be anything: half-made variants, and none at all."""
+def check_folders(kernel_dir: Path, folders: Sequence[Path] = (), *, base: str = "") -> Report:
+    """As ``check``, for folders that may be anything: half-made variants, and none at all.
+
+    With ``base``, a reference of git, what differs from it is checked too.
+    """
     if not (kernel_dir / "build.toml").exists():
         raise WrongInput(
             "there is no such file",
@@ -86,9 +90,13 @@ def check_folders(kernel_dir: Path, folders: Sequence[Path] = ()) -> Report:
         )
     sources = kernel.read(kernel_dir)
     findings = list(_check_sources(sources))
+    families = _SOURCE_FAMILIES
+    if base:
+        findings += _check_changes(sources, base)
+        families += _CHANGES_FAMILY
     for folder in folders:
         findings += _check_variant(folder, sources)
-    families = _SOURCE_FAMILIES + (_VARIANT_FAMILIES if folders else "")
+    families += _VARIANT_FAMILIES if folders else ""
     return policy.apply(findings, kernel_dir, families, [folder.name for folder in folders])
 
 
@@ -109,6 +117,14 @@ def variant_folders(build_dir: Path) -> list[Path]:
 def _check_sources(sources: Kernel) -> Iterator[Finding]:
     for family in (manifest.RULES, flake.RULES, source.RULES):
         yield from family.check(sources, sources.where)
+
+
+def _check_changes(sources: Kernel, base: str) -> Iterator[Finding]:
+    # Here, as most runs compare nothing.
+    from kernel_actions.compliance import changes, pull_request
+
+    request = pull_request.PullRequest(sources, changes.read(sources.directory, base))
+    yield from pull_request.RULES.check(request, sources.where)
 
 
 def _check_variant(folder: Path, sources: Kernel) -> Iterator[Finding]:

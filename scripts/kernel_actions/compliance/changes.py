@@ -1,0 +1,107 @@
+"""What a pull request changes: the files that differ from where it began."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_actions import git
+from kernel_actions.errors import Place, WrongSurroundings
+
+_FILE, _LINK, _SUBMODULE = "100", "120000", "160000"
+# Fields of a line of `git diff --raw`.
+_FIELDS = 5
+# What concerns a kernel in a subfolder too.
+_SHARED = (".github/", ".gitmodules")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file that differs: ``name`` is its path from the repository's root, and ``own`` from the kernel's
+    folder, empty outside of it. The modes are those of git, ``000000`` where there is no file, and the ids
+    those of what git keeps, zeros for what is in the folder alone."""
+
+    name: str
+    own: str
+    path: Path
+    mode_before: str
+    mode: str
+    id_before: str
+    id: str
+
+    @property
+    def where(self) -> Place:
+        """The place of what is about the file as a whole."""
+        return Place(self.path)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it was not deleted."""
+        return self.mode != "000000"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file now."""
+        return self.mode.startswith(_FILE)
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a symbolic link now."""
+        return self.mode == _LINK
+
+    @property
+    def is_submodule(self) -> bool:
+        """Whether it is a submodule, or was one."""
+        return _SUBMODULE in (self.mode, self.mode_before)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The changes since ``base``, the commit at which the pull request began. ``folder`` is that of the
+    kernel from the repository's root, with a slash at its end, and empty if it is the root."""
+
+    kernel_dir: Path
+    base: str
+    folder: str
+    changes: tuple[Change, ...]
+
+    def before(self, own: str) -> str | None:
+        """The text of a file of the kernel as it was; ``None`` if there was none."""
+        return git.file_at(self.kernel_dir, self.base, self.folder + own)
+
+
+def read(kernel_dir: Path, reference: str) -> Comparison:
+    """What differs from the common ancestor of ``reference`` and the checked-out commit, in the kernel's
+    folder and in what all of the repository share. Files that git does not track are not looked at.
+
+    Raises ``WrongInput`` for an unknown reference and ``WrongSurroundings`` outside of a repository, and in a
+    clone that does not reach back to the common ancestor.
+    """
+    git.changed_since(kernel_dir, reference)  # Says what is wrong with the reference or the clone.
+    state = git.state(kernel_dir)
+    base = git._ask(kernel_dir, "merge-base", f"{reference}^{{commit}}", "HEAD")
+    listed = base and git._ask(
+        kernel_dir, "diff", "--raw", "-z", "--no-abbrev", "--no-renames", "--no-ext-diff",
+        "--ignore-submodules=dirty", base.split()[0], "--", ":/",
+    )  # fmt: skip
+    if state is None or base is None or listed is None:
+        raise WrongSurroundings(f"git cannot compare {kernel_dir} with {reference[:80]!r}")
+    root = state.root.resolve()
+    folder = os.path.relpath(kernel_dir.resolve(), root)
+    prefix = "" if folder == "." else f"{folder}/"
+    changes = tuple(_parse(listed, kernel_dir, root, prefix))
+    return Comparison(kernel_dir, base.split()[0], prefix, changes)
+
+
+def _parse(listed: str, kernel_dir: Path, root: Path, folder: str) -> Iterator[Change]:
+    fields = listed.split("\0")
+    for meta, name in zip(fields[::2], fields[1::2], strict=False):
+        parts = meta.removeprefix(":").split(" ")
+        is_own = name.startswith(folder)
+        if len(parts) != _FIELDS or not (is_own or name.startswith(_SHARED)):
+            continue
+        own = name.removeprefix(folder) if is_own else ""
+        path = kernel_dir / own if is_own else Path(os.path.relpath(root / name))
+        yield Change(name, own, path, parts[0], parts[1], parts[2], parts[3])
