@@ -87,6 +87,18 @@ def test_a_record_that_marks_nothing_of_it_is_no_matter(
     assert run("lock", "--project", folder, "--hub", hub) == 0
 
 
+def test_a_release_that_is_there_again_is_none_that_was_rolled_back(
+    api: HfApi, hub: str, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(api, repo, release="1.1.0")
+    folder = project(tmp_path, {repo: 1})
+    assert run("lock", "--mode", "update", "--project", folder, "--hub", hub) == 0
+    publish(api, repo, release="1.0.0")
+    assert run("lock", "--project", folder, "--hub", hub) == 1
+    publish(api, repo, [CPU, CUDA], release="1.1.0")
+    assert run("lock", "--project", folder, "--hub", hub) == 0
+
+
 def test_a_release_whose_tag_is_marked_is_rolled_back(
     api: HfApi, hub: str, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,10 +2,10 @@
 
 A release is taken back when its branch goes back to an earlier one. Three things tell, and each is enough:
 
-- the record at the head of the branch lists it as ``"rolled_back": [{"release": "1.2.0", …}]`` (an entry can
-  name the ``commit`` on the Hub, too); a record without that key lists none;
-- a tag ``v1.2.0-rolled-back`` on the Hub marks it;
-- a commit after it on the branch is of an earlier release, also where a later one followed.
+- the record at the head of the branch lists it under ``rolled_back``, as ``rollback`` writes it
+  (`release.record.RolledBack`); a record without that key lists none;
+- a tag ``v1.2.0-rolled-back`` on the Hub marks it, for those who go back by hand;
+- a commit after it on the branch is of an earlier release, and none after that is of this one again.
 """
 
 from __future__ import annotations
@@ -126,9 +126,11 @@ def marks(data: bytes) -> tuple[str, ...]:
         listed: Any = json.loads(data).get(ROLLED_BACK, [])
     except (ValueError, AttributeError, RecursionError):
         return ()
-    entries = listed if isinstance(listed, list) else []
-    values = [one.values() if isinstance(one, dict) else [one] for one in entries]
-    return tuple(value for some in values for value in some if isinstance(value, str))
+    found = []
+    for one in listed if isinstance(listed, list) else []:
+        said = [one.get("release"), one.get("commit")] if isinstance(one, dict) else [one]
+        found += [text for text in said if isinstance(text, str) and text]
+    return tuple(found)
 
 
 def _marked(marks: Sequence[str], refs: Refs, locked: Snapshot) -> str:
@@ -143,11 +145,14 @@ def _marked(marks: Sequence[str], refs: Refs, locked: Snapshot) -> str:
 
 
 def _gone_back(hub: Hub, one: Locked, locked: Record | None, later: Sequence[str]) -> str:
-    """Whether one of the commits after the locked one is of an earlier release, and which."""
+    """Whether a commit after the locked one went back to an earlier release, and to which."""
     if locked is None:
         return ""
+    # The newest of them first: what is there again counts, not what was in between.
     for commit in later[-_MOST_COMMITS:]:
         found = _recorded(hub, one.repo_id, commit).record
+        if found is not None and found.release == locked.release:
+            return ""
         if found is not None and found.release < locked.release:
             return f"{locked.release} was rolled back: {one.branch} went back to {found.release}"
     return ""
