@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -31,15 +30,15 @@ print(module.main(kernel, Path(sys.argv[2])), tried)
 """
 
 
-def release(root: Path, hub: str, version: str) -> str:
+def release(root: Path, api: HfApi, hub: str, version: str) -> str:
     """Release the built example; the commit on the Hub."""
     finished = kernel_actions(
-        root, "release", "--bump", version, "--partial", "--no-git-tag", "--hub", hub, "--format", "json",
+        root, "release", "--bump", version, "--partial", "--no-git-tag", "--hub", hub,
         timeout=600,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
-    commit: str = json.loads(finished.stdout)["commit"]
-    return commit
+    (tag,) = [one for one in api.list_repo_refs(REPO, repo_type="kernel").tags if one.name == f"v{version}"]
+    return str(tag.target_commit)
 
 
 @pytest.mark.slow
@@ -53,7 +52,7 @@ def test_the_example_is_locked_rolled_forward_and_converts_an_image_without_a_ne
 ) -> None:
     root = tmp_path / "grayscale"
     shutil.copytree(small_copy, root, symlinks=True)
-    first = release(root, hub, "1.0.0")
+    first = release(root, api, hub, "1.0.0")
     folder = project(tmp_path / "application", {REPO: 1}, f'platforms = ["{PLATFORM}"]')
     asked = ("lock", "--project", folder, "--hub", hub)
     assert run(*asked, "--mode", "update") == 0
@@ -65,7 +64,7 @@ def test_the_example_is_locked_rolled_forward_and_converts_an_image_without_a_ne
     for command in ("build", "test"):
         finished = kernel_actions(root, command, timeout=600)
         assert finished.returncode == 0, finished.stderr
-    second = release(root, hub, "1.1.0")
+    second = release(root, api, hub, "1.1.0")
     assert first != second
     capsys.readouterr()
     assert run(*asked, "--newest") == 1

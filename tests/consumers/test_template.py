@@ -59,7 +59,7 @@ def test_the_template_opens_a_pull_request_and_keeps_it_up_to_date(
     newer = publish(api, repo, [CPU], release="1.1.0")
     said = tried("second")
     assert "pr create --head kernels-lock --title Update kernels.lock" in said
-    assert f"{newer[:12]} (1.1.0)" in said and CUDA in said.replace("\\\\", "")
+    assert f"{newer[:12]} (1.1.0)" in said and CUDA in said.replace("\\", "")
     locked = json.loads(git(origin, "show", "kernels-lock:kernels.lock"))
     assert locked[0]["lock"]["commit"] == newer
     assert git(origin, "diff", "--name-only", "main", "kernels-lock").split() == ["kernels.lock"]
