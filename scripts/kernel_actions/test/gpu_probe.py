@@ -140,7 +140,7 @@ def _device(cuda: Any, index: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--in-use":
+    if sys.argv[1:2] == ["--in-use"]:
         print(json.dumps({"in_use": in_use(sys.argv[2:])}))
     else:
         print(json.dumps(probe(sys.argv[1:])))

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 
 _LARGEST_JUNIT = 200_000_000
 # What stands before the paths of files that Nix copied: /nix/store/<hash>-source/.
-_STORE_PATH = re.compile(r"(?:/[^\s:\"]*)?/store/[a-z0-9]{32}-[^/\s]+/")
+_STORE_PATH = re.compile(r"(?:\.\./)*[^\s:\"]*?/store/[a-z0-9]{32}-[^/\s]+/")
 # "tests/test_it.py::test_a[1] PASSED  [ 50%]", as `pytest -v` prints it: the name when the test starts.
-_VERBOSE = re.compile(r"^(\S+\.py::.+?)(?: (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b.*)?$")
+_VERBOSE = re.compile(
+    r"^(?P<test>\S+\.py::[^\s\[]+(?:\[.*?\](?=\s|$))?)(?:\s+(?P<outcome>PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b)?"
+)
 
 
 @dataclass
@@ -44,23 +46,22 @@ class _Verbose:
     _running: str = field(default="")
 
     def line(self, line: str) -> None:
-        """Take in a line, which is whole: the name of a test without its outcome is one that runs."""
-        found = _VERBOSE.match(line)
-        if found:
-            self._end()
-            self._running = found[1]
-            self.progress.hear({"event": "start", "test": found[1]})
-            if found[2]:
-                self._end()
+        """Take in a line, which is whole."""
+        self.partial(line)
         self.on_line(line)
 
     def partial(self, text: str) -> None:
-        """Take in the beginning of a line."""
-        found = _VERBOSE.match(text.rstrip())
-        if found and not found[2] and found[1] != self._running:
+        """Take in the beginning of a line: the name of a test without its outcome is one that runs."""
+        found = _VERBOSE.match(text)
+        if found is None:
+            return
+        test = _STORE_PATH.sub("", found["test"])
+        if test != self._running:
             self._end()
-            self._running = found[1]
-            self.progress.hear({"event": "start", "test": found[1]})
+            self._running = test
+            self.progress.hear({"event": "start", "test": test})
+        if found["outcome"]:
+            self._end()
 
     def _end(self) -> None:
         if self._running:
@@ -132,24 +133,26 @@ def _tests(kernel_dir: Path, variant: BuiltVariant, given: str) -> Path:
 
     settings = store.settings()
     found = checks.source(kernel_dir, allow_dirty=True)
-    wanted = checks.wanted(kernel_dir, found.reference, (variant.name,), settings)[0]
-    finished = process.run(
-        [
-            "nix", *store.FEATURES, "build", "--no-link", "--print-out-paths", "--no-update-lock-file",
-            f"{found.reference}#{wanted.test_attribute}",
-        ],
-        directory=kernel_dir,
-        environment=store.environment(),
-    )  # fmt: skip
-    paths = [line for line in finished.output.splitlines() if line.startswith("/")]
-    if finished.returncode != 0 or not paths:
+    with found.address(store.version()) as address:
+        wanted = checks.wanted(kernel_dir, address, (variant.name,), settings)[0]
+        finished = process.run(
+            [
+                "nix", *store.FEATURES, "build", "--no-link", "--json", "--no-update-lock-file",
+                f"{address}#{wanted.test_attribute}",
+            ],
+            directory=kernel_dir,
+            environment=store.environment(),
+        )  # fmt: skip
+    # Nix says other things too, and `--print-out-paths` is younger than the Nix of distributions.
+    path = re.search(r'"out":\s*"(/[^"]+)"', finished.output)
+    if finished.returncode != 0 or path is None:
         errors = [line for line in finished.output.splitlines() if "error" in line] or [finished.output]
         raise KernelFailed(
             f"Nix cannot build {wanted.test_attribute}: {printable(errors[-1])[:300]}",
             where=Place(kernel_dir / "flake.nix"),
             repair="see the log of build",
         )
-    return settings.real(paths[-1])
+    return settings.real(path[1])
 
 
 def _check_same(variant: BuiltVariant, root: Path) -> None:

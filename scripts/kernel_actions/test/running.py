@@ -214,10 +214,11 @@ def _judged(
 ) -> TestReport:
     """The report on a run that has ended."""
     progress, ended = outcome.progress, outcome.ended
+    if outcome.junit is not None and progress.end is None:
+        # The builder's own program ended by itself; which files it is about was looked at before.
+        progress.end = {"is_loaded": True, "status": ended.returncode}
     reason = _ending(variant, request, progress, ended)
     findings = sanitizer.read(outcome.log, kernel_dir) if outcome.log is not None else ()
-    if outcome.kind == "nix" and progress.end is None:
-        progress.end = {"is_loaded": True, "status": ended.returncode}
     report = replace(
         empty,
         passed=progress.count("passed"),

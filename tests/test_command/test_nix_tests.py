@@ -1,0 +1,110 @@
+"""The builder's ciTests, built and run by real Nix: pytest's exit code 5 is swallowed there.
+
+The store is mounted in a namespace of its own, so that programs in it find their paths.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import ROOT
+from tests.nix.conftest import CPU_NEW, Machine, change, make_kernel, nix_is_missing
+
+PASSING = """\
+import os, pytest
+@pytest.mark.kernels_ci
+def test_it():
+    assert os.path.exists(os.environ["PYTHONPATH"] + "/metadata.json")
+"""
+IN_NAMESPACE = 'mkdir -p /nix && mount --bind "$1" /nix && shift && exec "$@"'
+
+pytestmark = [pytest.mark.slow, pytest.mark.integration]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Machine, Path]:
+    """A machine, and a kernel with the variant that Nix built there."""
+    if nix_is_missing():
+        pytest.skip("Nix is not installed (scripts/install-test-tools does that)")
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("a namespace of mounts is needed, which takes root")
+    folder = tmp_path_factory.mktemp("nix")
+    return Machine(folder / "machine"), make_kernel(folder / "tiny")
+
+
+def run(built: tuple[Machine, Path], tests: str, *arguments: str) -> tuple[int, str, dict[str, Any]]:
+    """Commit the tests, build the variant, and test it: exit code, errors and report."""
+    machine, kernel = built
+    change(kernel, {"tests/test_tiny.py": tests})
+    made = machine.build(kernel, CPU_NEW)
+    assert made.returncode == 0, made.stderr
+    return again(built, *arguments)
+
+
+def again(built: tuple[Machine, Path], *arguments: str) -> tuple[int, str, dict[str, Any]]:
+    """Test the variant as it was built."""
+    machine, kernel = built
+    variables = {name: value for name, value in machine.environment.items() if name != "NIX_REMOTE"}
+    # The fixture's program runs the Python of the PATH.
+    variables["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    finished = subprocess.run(
+        [
+            "unshare", "-m", "sh", "-c", IN_NAMESPACE, "sh", machine.store / "nix",
+            ROOT / "scripts" / "kernel-actions", "test", "--environment", "nix", "--variant", CPU_NEW,
+            *arguments,
+        ],
+        cwd=kernel, env=variables, text=True, capture_output=True, timeout=240, check=False,
+    )  # fmt: skip
+    path = kernel / "build" / f"{CPU_NEW}.test-report.json"
+    return finished.returncode, finished.stderr, json.loads(path.read_text()) if path.exists() else {}
+
+
+def test_passing(built: tuple[Machine, Path], tmp_path: Path) -> None:
+    code, errors, report = run(built, PASSING, "--junit", str(tmp_path / "junit.xml"))
+    assert code == 0, errors
+    assert (report["verdict"], report["passed"], report["environment"]["kind"]) == ("passed", 1, "nix")
+    assert "<testcase" in (tmp_path / "junit.xml").read_text()
+
+
+def test_no_test_selected_is_a_failure_although_the_builder_swallows_it(built: tuple[Machine, Path]) -> None:
+    code, errors, report = run(built, "def test_it(): pass\n")
+    assert (code, report["reason"]["kind"]) == (1, "none-selected"), errors
+
+
+def test_a_failure_has_its_line_in_the_repository(built: tuple[Machine, Path]) -> None:
+    code, errors, report = run(built, PASSING + "    assert 1 == 2\n")
+    assert (code, report["reason"]["kind"], report["failed"]) == (1, "failed", 1)
+    assert "tests/test_tiny.py:5: " in errors.splitlines()[-1]
+
+
+def test_a_crash_and_a_hang_are_told_of_their_test(built: tuple[Machine, Path]) -> None:
+    crash = PASSING + "@pytest.mark.kernels_ci\ndef test_crash(): os.abort()\n"
+    code, errors, report = run(built, crash)
+    assert (code, report["passed"]) == (1, 1), errors
+    assert report["failures"][0]["test"].endswith("test_tiny.py::test_crash")
+    hang = PASSING + "@pytest.mark.kernels_ci\ndef test_hang():\n    while True: pass\n"
+    code, errors, report = run(built, hang, "--test-time-limit", "4")
+    assert (code, report["reason"]["kind"]) == (1, "test-time-limit"), errors
+    assert report["failures"][0]["test"].endswith("test_tiny.py::test_hang")
+
+
+def test_tests_of_another_build_are_refused(built: tuple[Machine, Path], tmp_path: Path) -> None:
+    code, errors, _ = run(built, PASSING)
+    assert code == 0, errors
+    machine, kernel = built
+    shutil.copytree(kernel / "build", tmp_path / "build")
+    # Without it nobody knows which sources it was built from.
+    (tmp_path / "build" / f"{CPU_NEW}.build-report.json").unlink()
+    change(kernel, {"csrc/luma.cpp": "// another\n" + (kernel / "csrc" / "luma.cpp").read_text()})
+    made = machine.build(kernel, CPU_NEW)
+    assert made.returncode == 0, made.stderr
+    code, errors, _ = again(built, "--build-dir", str(tmp_path / "build"))
+    assert code == 1 and "are of another build than the variant" in errors, errors
