@@ -371,6 +371,7 @@ TEST = Command(
     name="test",
     summary="Run the kernel's own tests against a built variant.",
     environment="kernel",
+    light_with="merge",
     is_action=True,
     options=(
         VARIANT,
@@ -384,8 +385,8 @@ TEST = Command(
         ),
         Option(
             "environment",
-            "Where the tests run: current (this suite's own one), pip (an environment made for the variant, with "
-            "its Torch; kept in the cache), nix (the builder's ciTests).",
+            "Where the tests run: current (this suite's own one), pip (one made for the variant, with its "
+            "Torch, and kept in the cache), nix (the builder's ciTests).",
             default="current",
             kind="choice",
             choices=("current", "pip", "nix"),
