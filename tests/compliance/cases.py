@@ -17,6 +17,7 @@ BINDING = "torch-ext/binding.cpp"
 VARIANT = f"build/{NAME}"
 OTHER_MACHINE = "aarch64" if MACHINE == "x86_64" else "x86_64"
 UNKNOWN = "f" * 40
+STABLE = f"torch-stable-abi211-cpu-{MACHINE}-linux"
 # Rule → what is changed in the kernel that keeps all rules, and what is said: `file:line: message`.
 BREAKS: dict[str, list[tuple[Change, str]]] = {}
 # Rule → changes that it allows.
@@ -445,15 +446,41 @@ BREAKS |= {
     "binary-symbols": [
         (
             built_with("stripped"),
-            f"{ID}.abi3.so:: has no symbol table, so that its symbols cannot be checked",
+            f"{ID}.abi3.so:: has no symbol table: its dynamic symbols were checked in its place",
         ),
     ],
     "binary-python-abi": [
         (built_with("not-stable"), f"{ID}.abi3.so:: uses PyUnicode_AsUTF8, which is not in the stable ABI"),
         (built_with("python312"), f"{ID}.abi3.so:: uses PyObject_Vectorcall, which Python has since 3.12"),
+        (
+            built_with("stripped-python312"),
+            f"{ID}.abi3.so:: uses PyObject_Vectorcall, which Python has since 3.12",
+        ),
     ],
     "binary-manylinux": [
         (built_with("glibc"), f"{ID}.abi3.so:: uses pthread_create of GLIBC 2.34"),
+        (built_with("stripped"), f"{ID}.abi3.so:: uses pthread_create of GLIBC 2.34"),
+    ],
+    "binary-rpath": [
+        (built_with("rpath"), f"{ID}.abi3.so:: looks for libraries in /opt/lib"),
+        (built_with("runpath"), f"{ID}.abi3.so:: looks for libraries in $ORIGIN/../lib"),
+    ],
+    "binary-needed": [
+        (built_with("needed"), f"{ID}.abi3.so:: needs libgomp.so.1"),
+    ],
+    "binary-stack": [(built_with("stack"), f"{ID}.abi3.so:: asks for an executable stack")],
+    "binary-paths": [
+        (built_with("paths"), f"{ID}.abi3.so:: holds the path /home/alice/kernel/scale.cpp"),
+    ],
+    "binary-stable-abi": [
+        (
+            built_with("unstable", STABLE),
+            f"{ID}.abi3.so:: uses _ZN2at3addEPNS_6TensorE, which is not in Torch's stable ABI",
+        ),
+    ],
+    "binary-init": [
+        (built_with("other-init"), f"{ID}.abi3.so:: does not export PyInit_{ID}, but PyInit_x"),
+        (built_with("hidden-init"), f"{ID}.abi3.so:: does not export PyInit_{ID}"),
     ],
     "binary-macos": [
         (built_with("macos26", "torch213-cpu-aarch64-darwin"), f"{ID}.abi3.so:: needs macOS 26"),
@@ -551,5 +578,15 @@ KEEPS |= {
     "binary-symbols": [built_with("macos15")],
     "binary-python-abi": [built_with("glibc")],
     "binary-manylinux": [built_with("not-stable"), built_with("macos26")],
+    "binary-rpath": [built_with("needed")],
+    "binary-needed": [built_with("torch"), built_with("macos15")],
+    "binary-stack": [built_with("rpath"), built_with("macos15")],
+    "binary-paths": [built_with("shared-paths")],
+    "binary-stable-abi": [built_with("stable", STABLE), built_with("unstable")],
+    "binary-init": [
+        built_with("stripped-good"),
+        built_with("other-init", f"tvm-ffi01-cpu-{MACHINE}-linux"),
+        noarch(),
+    ],
     "binary-macos": [built_with("macos15", "torch213-cpu-aarch64-darwin")],
 }

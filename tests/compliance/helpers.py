@@ -68,11 +68,33 @@ def _fake(x):
 """,
     "tests/test_scale.py": "import pytest\n\n\n@pytest.mark.kernels_ci\ndef test_it():\n    pass\n",
 }
+# What some of them are linked with.
+FLAGS = {
+    "rpath": ["-Wl,-rpath,/opt/lib", "-Wl,--disable-new-dtags"],
+    "runpath": ["-Wl,-rpath,$ORIGIN/../lib", "-Wl,--enable-new-dtags"],
+    "stack": ["-Wl,-z,execstack"],
+    "needed": ["-Wl,--no-as-needed", "libgomp.so.1"],
+    "torch": ["-Wl,--no-as-needed", "libtorch_cpu.so", "libc10.so"],
+}
 # Declarations in place of headers: they compile in no time.
 LIBRARIES = {
-    "good": 'extern "C" void* PyInit_x() { return 0; }',
+    "good": f'extern "C" void* PyInit_{ID}() {{ return 0; }}',
     "glibc": 'extern "C" int pthread_create(...); extern "C" int f() { return pthread_create(0, 0, 0, 0); }',
     "not-stable": 'extern "C" void* PyUnicode_AsUTF8(void*); void* f() { return PyUnicode_AsUTF8(0); }',
+    "other-init": 'extern "C" void* PyInit_x() { return 0; }',
+    "hidden-init": (f'extern "C" __attribute__((visibility("hidden"))) void* PyInit_{ID}() {{ return 0; }}'),
+    "paths": 'const char* f() { return "/home/alice/kernel/scale.cpp"; }',
+    "shared-paths": 'const char* f() { return "/build/source/scale.cpp /nix/store/0-x /home"; }',
+    "rpath": "void f() {}",
+    "runpath": "void f() {}",
+    "stack": "void f() {}",
+    "needed": "void f() {}",
+    "torch": "void f() {}",
+    "unstable": "namespace at { struct Tensor; void add(Tensor*); } void f() { at::add(nullptr); }",
+    "stable": (
+        'extern "C" int aoti_torch_get_dim(void*, long*); namespace at { int own(int x) { return x; } } '
+        "int f() { return aoti_torch_get_dim(0, 0) + at::own(1); }"
+    ),
     "python312": 'extern "C" void* PyObject_Vectorcall(...); void* f() { return PyObject_Vectorcall(0); }',
 }
 
@@ -80,16 +102,16 @@ LIBRARIES = {
 def compile_libraries(folder: Path) -> dict[str, Path]:
     """Compile ``LIBRARIES``, and make the one for macOS and the one without symbols."""
     made = {}
+    for name in {one for flags in FLAGS.values() for one in flags if one.startswith("lib")}:
+        command = ["g++", "-shared", "-nostdlib", "-x", "c++", "/dev/null", f"-Wl,-soname,{name}", "-o", name]
+        subprocess.run(command, cwd=folder, check=True)
     for name, source in LIBRARIES.items():
         made[name] = folder / f"{name}.so"
-        subprocess.run(
-            ["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o", made[name]],
-            input=source,
-            text=True,
-            check=True,
-        )
-    made["stripped"] = folder / "stripped.so"
-    subprocess.run(["strip", "-o", made["stripped"], made["glibc"]], check=True)
+        command = ["g++", "-shared", "-fPIC", "-o", str(made[name]), "-x", "c++", "-", "-x", "none"]
+        subprocess.run([*command, *FLAGS.get(name, [])], cwd=folder, input=source, text=True, check=True)
+    for name, of in (("stripped", "glibc"), ("stripped-python312", "python312"), ("stripped-good", "good")):
+        made[name] = folder / f"{name}.so"
+        subprocess.run(["strip", "-o", made[name], made[of]], check=True)
     for name, minos in (("macos15", 0x000F0000), ("macos26", 0x001A0000)):
         made[name] = folder / f"{name}.so"
         made[name].write_bytes(mach_o(minos))

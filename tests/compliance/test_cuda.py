@@ -1,0 +1,178 @@
+"""The code for GPUs inside extensions, on real fat binaries of nvcc.
+
+What cuobjdump (13.2) lists of them was recorded once: it names the files of machine code by their
+architecture, without the f of a family.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from kernel_actions.compliance import cuda_code, elf
+
+from tests.compliance.cases import built_with, signed
+from tests.compliance.helpers import ID, MACHINE, check, edit, said, sign
+
+NAME = f"torch213-cxx11-cu130-{MACHINE}-linux"
+SOURCE = f"""
+__global__ void twice(float* x) {{ x[0] = x[1] * 2; }}
+extern "C" void go(float* x) {{ twice<<<1, 1>>>(x); }}
+extern "C" void* PyInit_{ID}() {{ return 0; }}
+"""
+# Name → what nvcc is asked for, and what is in it, as cuobjdump lists it too (sm_100f as sm_100).
+LIBRARIES: dict[str, tuple[list[str], list[str]]] = {
+    "mixed": (
+        ["compute_80,code=sm_80", "compute_90a,code=sm_90a", "compute_100f,code=sm_100f",
+         "compute_90,code=compute_90"],
+        ["sm_80", "compute_90", "sm_90a", "sm_100f"],
+    ),
+    "wide": (
+        ["compute_75,code=sm_75", "compute_75,code=compute_75", "compute_121,code=sm_121"],
+        ["sm_75", "compute_75", "sm_121"],
+    ),
+    "ptx": (["compute_75,code=compute_75"], ["compute_75"]),
+}  # fmt: skip
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc"),
+]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Extensions with code for GPUs."""
+    folder = tmp_path_factory.mktemp("cuda")
+    (folder / "source.cu").write_text(SOURCE)
+    made = {}
+    for name, (wanted, _) in LIBRARIES.items():
+        made[name] = folder / f"{name}.so"
+        command = [
+            "nvcc",
+            "--shared",
+            "-Xcompiler",
+            "-fPIC",
+            "-cudart",
+            "none",
+            "-o",
+            made[name],
+            "source.cu",
+        ]
+        command += [f"-gencode=arch={one}" for one in wanted]
+        subprocess.run(command, cwd=folder, check=True)
+    made["stripped"] = folder / "stripped.so"
+    subprocess.run(["strip", "-o", made["stripped"], made["mixed"]], check=True)
+    # As a build with separate compilation has it.
+    made["separate"] = folder / "separate.so"
+    subprocess.run(
+        ["nvcc", "--shared", "-rdc=true", "-Xcompiler", "-fPIC", "-cudart", "none", "-o", made["separate"],
+         "source.cu", "-gencode=arch=compute_80,code=sm_80"],
+        cwd=folder, check=True,
+    )  # fmt: skip
+    subprocess.run(
+        ["g++", "-shared", "-fPIC", "-o", folder / "none.so", "-x", "c++", "-"],
+        input=f'extern "C" void* PyInit_{ID}() {{ return 0; }}', text=True, check=True,
+    )  # fmt: skip
+    made["none"] = folder / "none.so"
+    return made
+
+
+@pytest.fixture
+def cuda(kernel: Path) -> Path:
+    """A kernel with a section for CUDA."""
+    edit(kernel / "build.toml", 'backends = ["cpu"]', 'backends = ["cuda"]')
+    edit(kernel / "build.toml", 'backend = "cpu"', 'backend = "cuda"')
+    return kernel
+
+
+def _codes(path: Path) -> list[str]:
+    return [str(code) for code in cuda_code.read(elf.read_header(path))]
+
+
+def _built(kernel: Path, compiled: dict[str, Path], library: str, archs: list[str] | None) -> None:
+    built_with(library, NAME)(kernel, compiled)
+    backend: dict[str, object] = {"type": "cuda"}
+    sign(kernel / "build" / NAME, backend=backend | ({"archs": archs} if archs is not None else {}))
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_the_code_is_what_cuobjdump_lists(name: str, compiled: dict[str, Path]) -> None:
+    assert _codes(compiled[name]) == LIBRARIES[name][1]
+
+
+def test_stripped_and_separately_compiled_libraries(compiled: dict[str, Path]) -> None:
+    assert _codes(compiled["stripped"]) == LIBRARIES["mixed"][1]
+    assert _codes(compiled["separate"]) == ["sm_80"]
+    assert _codes(compiled["none"]) == []
+
+
+@pytest.mark.parametrize(
+    ("library", "archs", "expected"),
+    [
+        ("mixed", ["8.0", "9.0a", "10.0f"], []),
+        ("mixed", ["8.0", "9.0a", "10.0f", "9.0+PTX"], ["holds no sm_90, which metadata.json declares"]),
+        ("mixed", ["8.0", "9.0a"], ["holds sm_100f, which metadata.json does not declare"]),
+        ("mixed", ["8.0", "9.0a", "10.0f", "12.0"], ["holds no sm_120, which metadata.json declares"]),
+        ("wide", ["7.5+PTX", "12.1"], []),
+        ("none", ["8.0"], ["holds no sm_80, which metadata.json declares"]),
+        ("mixed", None, []),
+    ],
+)
+def test_what_is_declared_is_there(
+    library: str, archs: list[str] | None, expected: list[str], cuda: Path, compiled: dict[str, Path]
+) -> None:
+    _built(cuda, compiled, library, archs)
+    assert said(check(cuda), "binary-cuda-archs") == [f"{ID}.abi3.so:: {one}" for one in expected]
+
+
+def test_what_the_builder_builds_for_is_there(cuda: Path, compiled: dict[str, Path]) -> None:
+    for library in ("wide", "ptx", "none"):
+        _built(cuda, compiled, library, None)
+        assert said(check(cuda), "binary-cuda-required") == []
+    _built(cuda, compiled, "mixed", None)
+    # The PTX of 9.0 serves all that is newer.
+    assert said(check(cuda), "binary-cuda-required") == [
+        f"{ID}.abi3.so:: runs on no GPU of compute capability 7.5"
+    ]
+    edit(cuda / "build.toml", 'backend = "cuda"', 'backend = "cuda"\ncuda-capabilities = ["8.0", "9.0a"]')
+    assert said(check(cuda), "binary-cuda-required") == []
+
+
+def test_a_library_for_the_cpu_declares_nothing(kernel: Path, compiled: dict[str, Path]) -> None:
+    built_with("none")(kernel, compiled)
+    signed(backend={"type": "cpu"})(kernel, compiled)
+    assert said(check(kernel), "binary-cuda-archs") == []
+
+
+def test_damaged_fat_binaries_never_raise_and_end_soon(compiled: dict[str, Path], tmp_path: Path) -> None:
+    whole = compiled["mixed"].read_bytes()
+    section = next(one for one in elf.read_header(compiled["mixed"]).sections if one.name == ".nv_fatbin")
+    chance = random.Random(3)
+    started = time.monotonic()
+    path = tmp_path / "damaged.so"
+    for number in range(300):
+        data = bytearray(whole)
+        for _ in range(4):
+            at = section.offset + chance.choice([chance.randrange(80), chance.randrange(section.size)])
+            data[at] = chance.choice([0, 255, chance.randrange(256)])
+        if number % 5 == 0:
+            del data[section.offset + chance.randrange(section.size) :]
+        path.write_bytes(data)
+        cuda_code.read(elf.Header(path, "x86_64", (section,), (), (), False))
+    assert time.monotonic() - started < 10
+
+
+def test_two_gigabytes_of_nothing(tmp_path: Path, compiled: dict[str, Path]) -> None:
+    path = tmp_path / "sparse.so"
+    path.write_bytes(compiled["mixed"].read_bytes())
+    with path.open("r+b") as file:
+        file.truncate(2_000_000_000)
+    section = elf.Section(".nv_fatbin", 1, 0, 1 << 62, 0)
+    started = time.monotonic()
+    found = cuda_code.read(elf.Header(path, "x86_64", (section,), (), (), False))
+    assert [str(code) for code in found] == LIBRARIES["mixed"][1]
+    assert time.monotonic() - started < 20
