@@ -122,7 +122,7 @@ def start(kernel: Path, *arguments: str, variables: Mapping[str, str] = {}) -> s
 
 def finish(process: subprocess.Popen[bytes], kernel: Path) -> Run:
     """What a run that was started gives."""
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=500)
     path = kernel / "build" / "torch-cpu.test-report.json"
     report = json.loads(path.read_text()) if path.exists() else None
     return Run(process.returncode, output.decode(), errors.decode(), report)
