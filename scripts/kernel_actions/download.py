@@ -199,33 +199,38 @@ def _store(hub: Hub, wanted: Wanted, cache: Path, time: int) -> int:
     folder = cache / f"{_FOLDER}{one.repo_id.replace('/', '--')}"
     blobs = folder / "blobs"
     snapshot = folder / "snapshots" / one.commit
-    missing = {
-        path: file for path, file in wanted.files.items() if not _is_blob(blobs / _blob_name(file), file)
-    }
-    if not missing and _is_complete(folder, wanted):
+    if not _missing(wanted, blobs) and _is_complete(folder, wanted):
         return 0  # Also in a cache that can only be read.
     _make_folder(blobs)
-    with _alone_in(folder), tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=folder) as name:
-        temporary = Path(name)
-        if missing:
-            console.say(
-                f"Fetching {console.size(sum(file.size for file in missing.values()))} of {one.repo_id} "
-                f"at {one.commit[:12]}"
-            )
-            _fetch(hub, one, missing, blobs, temporary)
-        for variant in sorted({_unit(path) for path in wanted.files}):
-            part = {path: file for path, file in wanted.files.items() if _unit(path) == variant}
-            _link(snapshot, variant, part, blobs, temporary)
-    # With the list of all files, a snapshot without some of them would count as cut off.
-    listing = folder / "trees" / f"{one.commit}.json"
-    if not _holds_all(listing, snapshot):
-        listing.unlink(missing_ok=True)
-        with suppress(OSError):
-            listing.parent.rmdir()
-    if one.branch:
-        _write_ref(folder / "refs" / one.branch, one.commit)
-    _stamp(folder, wanted, time)
+    with _alone_in(folder):
+        # Asked again, as another process may have been at it until now.
+        missing = _missing(wanted, blobs)
+        with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=folder) as name:
+            temporary = Path(name)
+            if missing:
+                console.say(
+                    f"Fetching {console.size(sum(file.size for file in missing.values()))} of {one.repo_id} "
+                    f"at {one.commit[:12]}"
+                )
+                _fetch(hub, one, missing, blobs, temporary)
+            for unit in sorted({_unit(path) for path in wanted.files}):
+                part = {path: file for path, file in wanted.files.items() if _unit(path) == unit}
+                _link(snapshot, unit, part, blobs, temporary)
+        # With the list of all files, a snapshot without some of them would count as cut off.
+        listing = folder / "trees" / f"{one.commit}.json"
+        if not _holds_all(listing, snapshot):
+            listing.unlink(missing_ok=True)
+            with suppress(OSError):
+                listing.parent.rmdir()
+        if one.branch:
+            _write_ref(folder / "refs" / one.branch, one.commit)
+        _stamp(folder, wanted, time)
     return len(missing)
+
+
+def _missing(wanted: Wanted, blobs: Path) -> dict[str, RemoteFile]:
+    """The files whose bytes the cache does not have."""
+    return {path: file for path, file in wanted.files.items() if not _is_blob(blobs / _blob_name(file), file)}
 
 
 @contextmanager
