@@ -144,6 +144,7 @@ def test_an_environment_is_made_once_and_kept(tmp_path: Path, native: Path, inde
     assert len(made) == 1
 
 
+@pytest.mark.slow
 def test_an_index_with_another_torch_is_told(tmp_path: Path, native: Path, index: dict[str, str]) -> None:
     kernel = make_kernel(tmp_path / "kernel", native)
     for name, said in (
@@ -179,10 +180,6 @@ def test_a_real_torch(tmp_path: Path, native: Path) -> None:
         pytest.skip("the configured package index has no CPU build of Torch 2.13")
     kernel = make_kernel(tmp_path / "kernel", native)
     (kernel / "build" / "torch-cpu").rename(kernel / "build" / VARIANT)
-    tests = (
-        LOADS.replace(", extra", "")
-        .replace(", extra.ANSWER", "")
-        .replace(', "2.13.0+cpu", 7)', ', "2.13.0+cpu")')
-    )
+    tests = LOADS.replace("torch, extra", "torch").replace(", extra.ANSWER", "").replace(", 7)", ")")
     finished = run(kernel, tests, "--environment", "pip", XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert finished.returncode == 0, finished.errors
