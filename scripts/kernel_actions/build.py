@@ -127,7 +127,7 @@ def _is_for_nix(options: Options) -> bool:
     """
     if options.import_tests or options.backend_tool == "nix":
         return True
-    if options.backend_tool == "local":
+    if options.backend_tool == "local" or not (options.kernel_dir / "build.toml").is_file():
         return False
     if not options.variant:
         console.say("Building with the local builder, for this machine: no --variant is named for Nix")
