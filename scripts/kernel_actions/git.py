@@ -235,6 +235,19 @@ def remote_tag(directory: Path, remote: str, name: str) -> str | None:
     return lines[-1] if lines else ""
 
 
+def check_push(directory: Path, remote: str, name: str, commit: str) -> None:
+    """See whether a tag ``name`` of ``commit`` may be pushed, without pushing it: ``remote`` asks for who
+    may write, and hooks of its own come later. Raises ``WrongSurroundings``."""
+    ref = f"{commit}:refs/tags/{name}"
+    finished = _do(directory, *_PATIENCE, "push", "--quiet", "--dry-run", remote, ref)
+    if finished.returncode != 0:
+        raise WrongSurroundings(
+            f"the git tag {name} cannot be pushed to {remote}: {_said(finished)}",
+            repair="give actions/checkout `persist-credentials: true` and the job `contents: write`, or "
+            "leave the tag out: --no-git-tag",
+        )
+
+
 def push_tag(directory: Path, remote: str, name: str) -> None:
     """Push the tag ``name``. Raises ``WrongSurroundings``."""
     ref = f"refs/tags/{name}"

@@ -93,6 +93,7 @@ def publish(
     local: dict[str, LocalFile] = {}
     for variant in variants:
         local.update(client.local_files(variant.path, variant.path_in_repo))
+    local |= client.local_benchmarks(kernel_dir)
     count = f"{len(variants)} variant{'' if len(variants) == 1 else 's'}"
     console.say(f"Uploading {count} to {branch} of {repo_id} on {hub.address}")
     uploaded = client.upload(
@@ -143,9 +144,10 @@ def check_published(variants: Sequence[BuiltVariant]) -> None:
     """Raises ``KernelFailed`` unless every variant is of a Nix build, as what others load must be."""
     for variant in variants:
         if variant.builder != "nix":
-            what = "was built by the local builder" if variant.builder == "local" else "has no build report"
+            from kernel_actions.release.gate import built_how
+
             raise KernelFailed(
-                f"{variant.name} {what}, and only builds of Nix are published",
+                f"{variant.name} {built_how(variant.builder)}, and only builds of Nix are published",
                 where=Place(built.build_report_path(variant.path)),
                 repair="publish what Nix built; --allow-local-build publishes this as it is",
             )

@@ -40,6 +40,7 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 # How often a commit is planned anew when others commit at the same time.
 _ATTEMPTS = 5
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_BENCHMARK = re.compile(r"benchmarks/benchmark[^/]*\.py")
 # Left behind by Python where a variant was imported; no part of it, and other on each machine.
 _BYTECODE = "__pycache__"
 
@@ -156,16 +157,17 @@ def plan(
 ) -> Plan:
     """What to change so that each of ``folders`` holds exactly the ``local`` files.
 
-    Everything is by path in the repository. Other files are kept; without ``keeps_others``, what
-    else is under ``build/`` is deleted.
+    Everything is by path in the repository. Benchmarks that are not given are deleted, and other files
+    are kept; without ``keeps_others``, what else is under ``build/`` and ``benchmarks/`` is deleted.
     """
     owned = [f"{folder}/" for folder in folders]
     if not keeps_others:
-        owned.append("build/")
+        owned += ["build/", "benchmarks/"]
 
     def is_stale(path: str) -> bool:
         # A file in the place of a folder is stale too.
-        return path not in local and any(f"{path}/".startswith(prefix) for prefix in owned)
+        is_owned = is_benchmark(path) or any(f"{path}/".startswith(prefix) for prefix in owned)
+        return path not in local and is_owned
 
     return Plan(
         added=tuple(
@@ -214,6 +216,23 @@ def local_files(folder: Path, path_in_repo: str) -> dict[str, LocalFile]:
     return found
 
 
+def is_benchmark(path: str) -> bool:
+    """Whether ``kernels benchmark`` reads what is at ``path`` of a repository."""
+    return _BENCHMARK.fullmatch(path) is not None
+
+
+def local_benchmarks(kernel_dir: Path) -> dict[str, LocalFile]:
+    """The benchmarks of a kernel that are published with it, by their path in the repository.
+
+    Raises ``WrongInput`` for a link: what it leads to is not published.
+    """
+    found = sorted((kernel_dir / "benchmarks").glob("benchmark*.py"))
+    for path in found:
+        if path.is_symlink():
+            raise WrongInput(f"{path} is a link, and is not published", repair="put the file itself there")
+    return {f"benchmarks/{path.name}": local_file(path) for path in found if path.is_file()}
+
+
 def connect(address: str = "", token: str = "", *, is_anonymous: bool = False) -> Hub:
     """The Hub at ``address``; empty: what HF_ENDPOINT says, else huggingface.co.
 
@@ -246,7 +265,10 @@ def connect(address: str = "", token: str = "", *, is_anonymous: bool = False) -
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
+    from kernel_actions.hub import patience
+
     disable_progress_bars()
+    patience.install()
     if is_anonymous:
         return Hub(address, is_embedded, HfApi(endpoint=address, token=False))
     token = token or _default_token()

@@ -16,7 +16,7 @@ from kernel_actions import console
 from kernel_actions.errors import EXIT_DONE
 from kernel_actions.release.gate import Lack
 from kernel_actions.release.plan import ReleasePlan
-from kernel_actions.release.preparation import Release, check_origin, prepare
+from kernel_actions.release.preparation import Release, check_origin, check_push, prepare
 from kernel_actions.release.protocol import (
     ATTEMPTS,
     Moved,
@@ -169,9 +169,10 @@ def carry_out(
         missing = lacks(prepared)
         on_missing(missing)
         check_gate(prepared, missing)
-    if git_tag and push:
-        # Told before anything is published; the tag itself comes last.
-        check_origin(prepared)
+    # Told before anything is published; the tag itself comes last.
+    has_tag = git_tag and push and check_origin(prepared)
+    if git_tag and push and not has_tag and "promote" in stages and not made.dirty:
+        check_push(prepared)
     size = 0
     for attempt in range(1, ATTEMPTS + 1):
         if "stage" in stages:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +23,15 @@ _BUILD = "build it at this commit, then run again"
 @dataclass(frozen=True)
 class Candidate:
     """A built variant, the git commit it says it was built from (empty: it does not say), and the
-    tests of these very files; where there are none that passed, ``untested`` says why."""
+    tests of these very files; where there are none that passed, ``untested`` says why, or ``allowed``
+    why kernel-actions.toml lets it go untested."""
 
     variant: BuiltVariant
     commit: str
     dirty: bool
     tests: Tests | None
     untested: str
+    allowed: str = ""
 
     @property
     def name(self) -> str:
@@ -66,45 +69,59 @@ class Lack:
         return f"{self.variant} {self.what}" if self.variant else self.what
 
 
-def candidates(variants: Iterable[BuiltVariant]) -> tuple[Candidate, ...]:
-    """The variants with what is beside them: where they were built from, and their tests."""
-    return tuple(_candidate(variant) for variant in variants)
+def candidates(
+    variants: Iterable[BuiltVariant], may_go_untested: Mapping[str, str] | None = None
+) -> tuple[Candidate, ...]:
+    """The variants with what is beside them: where they were built from, and their tests.
+
+    ``may_go_untested`` are the reasons of kernel-actions.toml, by patterns of variants.
+    """
+    return tuple(_candidate(variant, may_go_untested or {}) for variant in variants)
 
 
-def _candidate(variant: BuiltVariant) -> Candidate:
+def _candidate(variant: BuiltVariant, may_go_untested: Mapping[str, str]) -> Candidate:
     metadata = _read(variant.path / "metadata.json")
     provenance = metadata.get("provenance")
     kernel = provenance.get("kernel") if isinstance(provenance, dict) else None
+    report = _read(built.build_report_path(variant.path))
     if not isinstance(kernel, dict):
         # Old builders do not say it in metadata.json; this suite's report on the build does.
-        kernel = _read(built.build_report_path(variant.path))
+        kernel = report
     commit = kernel.get("commit")
-    tests, untested = _tests(variant)
+    tests, untested, is_untested = _tests(variant)
+    allowed = next(
+        (why for pattern, why in may_go_untested.items() if fnmatch.fnmatchcase(variant.name, pattern)), ""
+    )
     return Candidate(
         variant=variant,
         commit=commit if isinstance(commit, str) else "",
         # What does not say that it is clean is not known to be.
-        dirty=kernel.get("dirty") is not False,
+        dirty=kernel.get("dirty") is not False or report.get("dirty") is True,
         tests=tests,
-        untested=untested,
+        # Both have to say so: the report that nothing was tested, and the kernel that it may be so.
+        untested="" if is_untested and allowed else untested,
+        allowed=allowed if is_untested else "",
     )
 
 
-def _tests(variant: BuiltVariant) -> tuple[Tests | None, str]:
-    """The tests of a variant, and why it does not count as tested (empty when it does)."""
+def _tests(variant: BuiltVariant) -> tuple[Tests | None, str, bool]:
+    """The tests of a variant, why it does not count as tested (empty when it does), and whether its report
+    says that it goes untested."""
     path = test.report_path(variant)
     if not path.is_file():
-        return None, "was not tested"
+        return None, "was not tested", False
     report = _read(path)
     counts = [report.get(name) for name in ("passed", "failed", "skipped")]
     passed, failed, skipped = (one if isinstance(one, int) else 0 for one in counts)
     gpu = report.get("gpu")
     if variant.digest is None or report.get("digest") != variant.digest:
-        return None, "was tested before it was built as it is now"
+        return None, "was tested before it was built as it is now", False
+    if report.get("verdict") == "untested":
+        return None, "goes untested, which kernel-actions.toml does not allow", True
     found = Tests(passed, failed, skipped, gpu if isinstance(gpu, str) else None)
     if report.get("verdict") != "passed" or not found.is_passed:
-        return None, f"failed its tests ({failed} of {passed + failed})"
-    return found, ""
+        return None, f"failed its tests ({failed} of {passed + failed})", False
+    return found, "", False
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -116,6 +133,16 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def built_how(builder: str) -> str:
+    """What is to be said of a variant that no sandboxed Nix built."""
+    known = {
+        "local": "was built by the local builder",
+        "nix-unsandboxed": "was built by Nix without a sandbox",
+        "": "has no build report",
+    }
+    return known.get(builder, "has a build report that names no builder that is known")
 
 
 def lacks(
@@ -144,8 +171,8 @@ def _variant_lacks(one: Candidate, conditions: Conditions) -> Iterator[Lack]:
     if conditions.known is not None and one.name not in conditions.known and not conditions.takes_anything:
         yield Lack(one.name, "is not among the variants of the locked builder", "remove it")
     if not conditions.takes_anything and not conditions.takes_local_builds and variant.builder != "nix":
-        what = "was built by the local builder" if variant.builder == "local" else "has no build report"
-        yield Lack(one.name, what, "build it with Nix; --allow-local-build releases it as it is")
+        what = built_how(variant.builder)
+        yield Lack(one.name, what, "build it with Nix, sandboxed; --allow-local-build releases it as it is")
     if variant.digest is None:
         yield Lack(one.name, "does not list the hashes of its files", _BUILD)
     if one.commit != conditions.commit and (one.commit or not conditions.takes_anything):

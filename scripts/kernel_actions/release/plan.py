@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernel_actions.console import markdown_text
-from kernel_actions.hub.client import Changes, Copy, LocalFile, RemoteFile
+from kernel_actions.hub.client import Changes, Copy, LocalFile, RemoteFile, is_benchmark
 from kernel_actions.release import record, version
 from kernel_actions.release.version import Commit, Decision, Version
 
@@ -171,12 +171,23 @@ def variants_in(paths: Iterable[str]) -> set[str]:
 
 def is_released(path: str) -> bool:
     """Whether a release decides what is at ``path`` of a version's branch; it leaves the rest alone."""
-    return path.startswith(_BUILD) or path == record.FILE_NAME
+    return path.startswith(_BUILD) or path == record.FILE_NAME or is_benchmark(path)
+
+
+def is_inherited(path: str) -> bool:
+    """Whether a release decides what is at ``path`` of the first commit, from which a new version's branch
+    starts: nothing of what is built or measured there is of this version."""
+    return is_released(path) or path.startswith("benchmarks/")
 
 
 def is_staged(path: str) -> bool:
     """Whether staging decides what is at ``path`` of the staging branch, which also holds the card."""
     return is_released(path) or path == CARD
+
+
+def is_inherited_or_staged(path: str) -> bool:
+    """The same of the staging branch of a new version."""
+    return is_inherited(path) or is_staged(path)
 
 
 def part(files: Mapping[str, RemoteFile], revision: str, variants: Collection[str] = ()) -> dict[str, Wanted]:
@@ -186,6 +197,11 @@ def part(files: Mapping[str, RemoteFile], revision: str, variants: Collection[st
         for path, file in files.items()
         if is_released(path) and variant_of(path) not in variants
     }
+
+
+def kept(files: Mapping[str, RemoteFile], revision: str, variants: Collection[str]) -> dict[str, Wanted]:
+    """What a release leaves as it is of the ``files`` that were there before: the variants not named."""
+    return {path: there for path, there in part(files, revision, variants).items() if not is_benchmark(path)}
 
 
 def changes(

@@ -87,7 +87,8 @@ def prepare(
             repair="check out with fetch-depth: 0, or run git fetch --unshallow --tags, or give the version: "
             "--bump X.Y.Z",
         )
-    prefix = settings.load(kernel_dir).tag_prefix
+    own = settings.load(kernel_dir)
+    prefix = own.tag_prefix
     released = _released_in_git(repository, prefix, state)
     # What git alone tells comes first: a wrong major version is not for a Hub to find.
     _decide(kernel, released, state, repository, bump)
@@ -100,12 +101,13 @@ def prepare(
     local: dict[str, LocalFile] = {}
     for variant in variants:
         local.update(client.local_files(variant.path, variant.path_in_repo))
+    local |= {} if from_staged else client.local_benchmarks(kernel_dir)
     there = on_hub.read(hub, repo_id, f"v{kernel.version}")
     released += _released_on_hub(there, released, repository, state, takes_any=rehearsal)
     extra = _uncommitted(there, variants, state) if hub.is_embedded else ()
     decision, commits = _decide(kernel, released, state, repository, bump, extra)
 
-    candidates = gate.candidates(variants)
+    candidates = gate.candidates(variants, own.allow_untested)
     planned, known, builder = _planned(kernel_dir, is_needed=not (partial and hub.is_embedded))
     made = ReleasePlan(
         kernel=kernel.name,
@@ -277,6 +279,13 @@ def check_origin(release: Release) -> bool:
     if commit and commit != made.commit:
         raise _tag_is_elsewhere(made, commit, f"in {ORIGIN}")
     return bool(commit)
+
+
+def check_push(release: Release) -> None:
+    """Raises ``WrongSurroundings`` unless the git tag may be pushed to origin."""
+    made = release.plan
+    if release.repository is not None and git.has_remote(release.repository, ORIGIN):
+        git.check_push(release.repository, ORIGIN, made.git_tag, made.commit)
 
 
 def _tag_is_elsewhere(made: ReleasePlan, commit: str, where: str) -> WrongInput:

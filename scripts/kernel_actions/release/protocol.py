@@ -96,7 +96,8 @@ def stage(release: Release) -> Staged:
             head = base
         recorded = _record(release, there)
         wanted = _wanted(release, there, base) | {record.FILE_NAME: recorded.as_bytes()}
-        changed = plan.changes(client.remote_files(hub, made.repo_id, head), wanted, owns=plan.is_staged)
+        owns = plan.is_staged if there.head else plan.is_inherited_or_staged
+        changed = plan.changes(client.remote_files(hub, made.repo_id, head), wanted, owns=owns)
         if changed.is_empty:
             return Staged(head, recorded)
         commit = client.commit(
@@ -113,7 +114,7 @@ def stage(release: Release) -> Staged:
 def _wanted(release: Release, there: OnHub, base: str) -> dict[str, Wanted]:
     """What the staging branch shall hold: what is kept, what is released, and the card."""
     names = {one.name for one in release.candidates}
-    wanted = plan.part(there.files, base, names) if there.head else {}
+    wanted = plan.kept(there.files, base, names) if there.head else {}
     wanted |= release.local
     if release.card is not None:
         wanted[plan.CARD] = client.local_file(release.card)
@@ -144,6 +145,7 @@ def _variant_record(release: Release, one: Candidate) -> VariantRecord:
         commit=one.commit,
         dirty=one.dirty,
         builder=one.variant.builder,
+        untested=one.allowed,
         digest=one.variant.digest or "",
         metadata=release.local[f"{one.variant.path_in_repo}/metadata.json"].sha256,
         tests=one.tests,
@@ -203,8 +205,10 @@ def promote(release: Release, staged: Staged, verified: Verified) -> str:
         parent = there.head or there.start
         if not there.head:
             client.create_branch(hub, made.repo_id, made.branch, parent)
+        owns = plan.is_released if there.head else plan.is_inherited
         commit = client.commit(
-            hub, made.repo_id, made.branch, plan.changes(there.files, plan.part(files, staged.commit)),
+            hub, made.repo_id, made.branch,
+            plan.changes(there.files, plan.part(files, staged.commit), owns=owns),
             parent=parent, message=on_hub.title(made),
             description=f"git commit {made.commit}, verified as {staged.commit}",
         )  # fmt: skip

@@ -41,7 +41,8 @@ class VariantRecord:
 
     ``dirty``: it holds more than that commit. ``digest`` is one hash over the hashes of its files
     that its metadata.json lists; ``metadata`` is the SHA-256 of metadata.json itself. ``tests`` are of
-    the files with that digest; ``None``: not tested.
+    the files with that digest; ``None``: not tested, of which ``untested`` is the reason that
+    kernel-actions.toml gives for it.
     """
 
     release: str
@@ -51,6 +52,7 @@ class VariantRecord:
     digest: str
     metadata: str
     tests: Tests | None
+    untested: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,20 @@ class Record:
             "dirty": self.dirty,
             "base": self.base,
             "builder": dict(self.builder),
-            "variants": {name: asdict(one) for name, one in sorted(self.variants.items())},
+            "variants": {name: _as_json(one) for name, one in sorted(self.variants.items())},
             "unknown": sorted(self.unknown),
         }
         if self.rolled_back:
             # `lock` takes each text in it for the name of a release or a commit that was taken back.
             value["rolled_back"] = [asdict(one) for one in self.rolled_back]
         return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def _as_json(one: VariantRecord) -> dict[str, Any]:
+    value = asdict(one)
+    if not one.untested:
+        del value["untested"]
+    return value
 
 
 def read(data: bytes, where: str) -> Record:
@@ -152,6 +161,7 @@ def _variant(value: dict[str, Any]) -> VariantRecord:
             int(tests["skipped"]),
             None if tests["gpu"] is None else _text(tests["gpu"]),
         ),
+        untested=_text(value.get("untested", "")),
     )
 
 

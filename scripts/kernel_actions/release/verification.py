@@ -23,7 +23,7 @@ from kernel_actions.hub.client import RemoteFile
 from kernel_actions.release import plan, record
 from kernel_actions.release.record import Record
 
-Result = Literal["loaded", "tested", "kept", "failed"]
+Result = Literal["loaded", "tested", "untested", "kept", "failed"]
 
 _PROGRAM = Path(__file__).resolve().parents[1]
 # A job's own files and identity are no business of a kernel that is loaded to see whether it loads.
@@ -35,7 +35,8 @@ _WITHHELD = (
 @dataclass(frozen=True)
 class VerifiedVariant:
     """A variant and what became of it: ``loaded`` here, ``tested`` elsewhere with these very files,
-    ``kept`` from before releases were recorded, or ``failed``, with the first ``problem``."""
+    ``untested`` as the kernel allows, ``kept`` from before releases were recorded, or ``failed``, with the
+    first ``problem``."""
 
     name: str
     files: int
@@ -104,10 +105,11 @@ def verify(repo_id: str, revision: str, *, address: str = "") -> Verified:
         problems.append("there is no variant")
     with tempfile.TemporaryDirectory(prefix="kernel-actions-verify-") as name:
         folder = Path(name)
-        patterns = ["build/*", record.FILE_NAME]
+        patterns = ["build/*", "benchmarks/benchmark*.py", record.FILE_NAME]
         client.download(hub, repo_id, commit, patterns, folder)
         found, unreadable = _record(folder, f"{repo_id} at {commit[:12]}", record.FILE_NAME in files)
         problems += unreadable
+        problems += _changed(folder, {path: one for path, one in files.items() if not plan.variant_of(path)})
         wrong = {name: next(_file_problems(folder, name, files, found), "") for name in names}
     if found is not None:
         problems += [
@@ -184,11 +186,7 @@ def _file_problems(
 ) -> Iterator[str]:
     """What is wrong with the files of a variant, the most telling first."""
     listed = {path: file for path, file in files.items() if plan.variant_of(path) == name}
-    for path, file in sorted(listed.items()):
-        if not (folder / path).is_file():
-            yield f"{path} was not served"
-        elif not client.local_file(folder / path).is_same(file):
-            yield f"{path} is not what the Hub lists"
+    yield from _changed(folder, listed)
     if f"build/{name}/metadata.json" not in listed:
         yield "has no metadata.json"
         return
@@ -204,6 +202,15 @@ def _file_problems(
         yield f"has another metadata.json than {record.FILE_NAME} says"
     elif built.read(variant).digest != expected.digest:
         yield f"has another digest than {record.FILE_NAME} says"
+
+
+def _changed(folder: Path, listed: Mapping[str, RemoteFile]) -> Iterator[str]:
+    """Which files are not those that the Hub lists."""
+    for path, file in sorted(listed.items()):
+        if not (folder / path).is_file():
+            yield f"{path} was not served"
+        elif not client.local_file(folder / path).is_same(file):
+            yield f"{path} is not what the Hub lists"
 
 
 def _digest_problems(variant: Path, *, is_required: bool) -> Iterator[str]:
@@ -250,6 +257,8 @@ def _variant(
         result = "tested"
         if found is not None and name in found.unknown:
             result = "kept"
+        elif expected is not None and expected.untested:
+            result = "untested"
         elif expected is None or expected.tests is None or not expected.tests.is_passed:
             problem = "is not for this machine, and no tests of it are recorded"
     return VerifiedVariant(

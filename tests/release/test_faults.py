@@ -1,0 +1,201 @@
+"""A release that meets a fault at any of its requests, or is killed there: the Hub holds the release before
+or the new one, whole, and the next run finishes it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import HfApi, constants
+from kernel_actions import release
+from kernel_actions.errors import KernelActionsError
+from kernel_actions.hub import client, patience
+from kernel_actions.release import preparation, protocol, record, rollback
+
+from tests.hub.faulty import FAULTS, Faulty, in_child
+from tests.release.helpers import CPU, CUDA, Kernel
+from tests.release.test_release import Tree, heads, hub_tags, titles
+
+# Faults that no repetition mends: the run ends with an error that says what to do.
+ENDING = {"401", "kill", "kill-after", "wrong-hash"}
+WRITES = ("POST", "PUT", "DELETE")
+
+
+def ends(fault: str, request: str) -> bool:
+    """Whether a fault may end the run. 412 is about the parent of a commit, and none of other requests."""
+    return fault in ENDING or (fault == "412" and "/commit/" not in request)
+
+
+@dataclass
+class Sweep:
+    """Two commits of a kernel, built: each case releases the second over the first, in a repository of
+    its own."""
+
+    old: Kernel
+    new: Kernel
+    proxy: Faulty
+    address: str
+    api: HfApi
+    count: int = 0
+
+    def repository(self, name: str) -> str:
+        """A repository that holds the first release."""
+        repo_id = f"acme/{name}"
+        self.old.release(self.address, repo_id=repo_id, git_tag=False)
+        return repo_id
+
+    def release(self, repo_id: str, address: str = "") -> release.Released:
+        return self.new.release(address or self.proxy.url, repo_id=repo_id, git_tag=False)
+
+
+@pytest.fixture
+def sweep(
+    tmp_path: Path, address: str, api: HfApi, quick: list[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Sweep]:
+    monkeypatch.setattr(patience, "PAUSE", 0.005)
+    monkeypatch.setattr(patience, "TIMEOUT", 1.0)
+    for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):
+        monkeypatch.setattr(constants, name, 1)
+    # huggingface_hub's own pauses, and what a release looks at besides the Hub.
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(protocol, "lacks", lambda prepared: ())
+    monkeypatch.setattr(release, "lacks", lambda prepared: ())
+    monkeypatch.setattr(preparation, "_planned", lambda *_unused, is_needed: (frozenset(), None, {}))
+    old = Kernel(tmp_path / "kernel", "acme/unused")
+    old.build()
+    new = Kernel.__new__(Kernel)
+    new.__dict__.update(old.__dict__)
+    new.root = tmp_path / "new"
+    os.system(f"cp -r '{old.root}' '{new.root}'")
+    (new.root / "CARD.md").write_text("# relu, mended\n")
+    new.commit("fix: mend it", rounding="x = 1\n")
+    new.build(table=b"\0" + os.urandom(100))
+    proxy = Faulty(address)
+    yield Sweep(old, new, proxy, address, api)
+    proxy.close()
+
+
+def requests_of(sweep: Sweep, name: str) -> list[str]:
+    """The requests of a release that nothing happens to."""
+    repo_id = sweep.repository(name)
+    sweep.proxy.arm()
+    sweep.release(repo_id)
+    return [one.replace(repo_id, "*") for one in sweep.proxy.seen]
+
+
+def check_case(sweep: Sweep, tree: Tree, name: str, at: int, fault: str) -> str:
+    """Run one case; what became of the run: done, or an error's name."""
+    repo_id = sweep.repository(name)
+    before = tree(repo_id, "v1")
+    sweep.proxy.arm(at, fault)
+    outcome = "done"
+    if fault.startswith("kill"):
+        outcome = str(in_child(lambda: sweep.release(repo_id) and None, sweep.proxy))
+        assert outcome in ("-9", "0")
+    else:
+        try:
+            sweep.release(repo_id)
+        except KernelActionsError as error:
+            outcome = type(error).__name__
+            assert "\n" not in str(error)
+            assert ends(fault, sweep.proxy.seen[at]), f"{fault} at {sweep.proxy.seen[at]}: {error}"
+    sweep.proxy.arm()
+    there = tree(repo_id, "v1")
+    if there != before:
+        # Not the old one any more: the new one, whole.
+        assert titles(sweep.api, repo_id, "v1")[0] == "Release 1.0.1"
+        assert {path.split("/")[1] for path in there if path.startswith("build/")} == {CPU, CUDA}
+        assert f"build/{CPU}/rounding.py" in there
+    done = sweep.release(repo_id)
+    assert str(done.plan.version) == "1.0.1"
+    final = tree(repo_id, "v1")
+    assert there in (before, final)
+    assert titles(sweep.api, repo_id, "v1") == ["Release 1.0.1", "Release 1.0.0", "initial commit"]
+    assert heads(sweep.api, repo_id).keys() == {"main", "v1"}
+    assert hub_tags(sweep.api, repo_id)["v1.0.1"] == heads(sweep.api, repo_id)["v1"]
+    assert titles(sweep.api, repo_id, "main")[0] == "Update the card to 1.0.1"
+    assert sweep.release(repo_id).is_unchanged
+    sweep.count += 1
+    return outcome
+
+
+def test_a_fault_at_the_requests_that_change_something(
+    sweep: Sweep, tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = requests_of(sweep, "faults-plain")
+    # Each kind of request that writes, once, with some faults each; the whole sweep has all.
+    kinds = {one: at for at, one in enumerate(seen) if one.startswith(WRITES)}
+    outcomes = []
+    for number, (kind, at) in enumerate(kinds.items()):
+        for fault in {FAULTS[number % len(FAULTS)], FAULTS[(number + 5) % len(FAULTS)]}:
+            name = f"fault-{at}-{fault}"
+            outcomes.append((kind, fault, check_case(sweep, tree, name, at, fault)))
+    with capsys.disabled():
+        print(f"\n{sweep.count} cases of {len(kinds)} requests that write, {len(FAULTS)} faults")
+    assert sweep.count >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_at_every_request(
+    sweep: Sweep, tree: Tree, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = requests_of(sweep, f"sweep-{fault}")
+    outcomes: dict[str, int] = {}
+    for at in range(len(seen)):
+        outcome = check_case(sweep, tree, f"sweep-{fault}-{at}", at, fault)
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    with capsys.disabled():
+        print(f"\n{sweep.count} cases of {fault}: {outcomes}")
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(1, marks=pytest.mark.slow, id="every"), pytest.param(9, id="some")]
+)
+def test_a_fault_at_the_requests_of_a_rollback(
+    sweep: Sweep, tree: Tree, step: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def content(repo_id: str, revision: str) -> dict[str, str]:
+        return {path: oid for path, oid in tree(repo_id, revision).items() if path != record.FILE_NAME}
+
+    def back(repo_id: str) -> None:
+        rollback.carry_out(rollback.prepare(client.connect(sweep.proxy.url), repo_id, "v1.0.0"))
+
+    repo_id = sweep.repository("rollback-plain")
+    sweep.release(repo_id, sweep.address)
+    new = content(repo_id, "v1")
+    sweep.proxy.arm()
+    back(repo_id)
+    count = len(sweep.proxy.seen)
+    cases = 0
+    for at in range(0, count, step):
+        fault = FAULTS[at // step % len(FAULTS)]
+        # From the new release on the branch again, each time.
+        sweep.proxy.arm()
+        rollback.carry_out(rollback.prepare(client.connect(sweep.address), repo_id, "v1.0.1"))
+        assert content(repo_id, "v1") == new
+        sweep.proxy.arm(at, fault)
+        if fault.startswith("kill"):
+            assert in_child(lambda: back(repo_id), sweep.proxy) in (-9, 0)
+        else:
+            try:
+                back(repo_id)
+            except KernelActionsError as error:
+                assert ends(fault, sweep.proxy.seen[at]), f"{fault} at {sweep.proxy.seen[at]}: {error}"
+        sweep.proxy.arm()
+        assert content(repo_id, "v1") in (new, content(repo_id, "v1.0.0"))
+        back(repo_id)
+        assert content(repo_id, "v1") == content(repo_id, "v1.0.0")
+        value: Any = sweep.api.hf_hub_download(
+            repo_id, record.FILE_NAME, repo_type="kernel", revision="v1", cache_dir=sweep.new.root / "cache"
+        )
+        assert [one["release"] for one in json.loads(Path(value).read_bytes())["rolled_back"]] == ["1.0.1"]
+        cases += 1
+    with capsys.disabled():
+        print(f"\n{cases} cases of the {count} requests of a rollback")
