@@ -8,7 +8,9 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.compliance.helpers import ID, MACHINE, NAME, edit, sign, write, write_variant
+from kernel_actions.nix import configuration
+
+from tests.compliance.helpers import ID, LOCKED_AT, MACHINE, NAME, edit, sign, write, write_variant
 from tests.integration.conftest import git
 
 Change = Callable[[Path, dict[str, Path]], object]
@@ -17,6 +19,7 @@ BINDING = "torch-ext/binding.cpp"
 VARIANT = f"build/{NAME}"
 OTHER_MACHINE = "aarch64" if MACHINE == "x86_64" else "x86_64"
 UNKNOWN = "f" * 40
+CACHE = '  nixConfig.extra-substituters = [ "https://huggingface.cachix.org" ];\n'
 STABLE = f"torch-stable-abi211-cpu-{MACHINE}-linux"
 # Rule → what is changed in the kernel that keeps all rules, and what is said: `file:line: message`.
 BREAKS: dict[str, list[tuple[Change, str]]] = {}
@@ -107,6 +110,12 @@ def _mode(kernel: Path, mode: int) -> None:
     (kernel / VARIANT / "_ops.py").chmod(mode)
 
 
+def _noarch_manifest(kernel: Path, _: dict[str, Path]) -> None:
+    edit(kernel / "build.toml", '[torch]\nsrc = ["torch-ext/binding.cpp"]', "[torch-noarch]")
+    text = (kernel / "build.toml").read_text()
+    write(kernel / "build.toml", text[: text.index("[kernel.scale]")])
+
+
 def _socket(kernel: Path) -> None:
     # Paths of sockets are short: bind to a name, from its folder.
     here = os.getcwd()
@@ -177,7 +186,57 @@ BREAKS |= {
     "flake-builder": [
         (
             edited("flake.lock", "8ac69fc542a4306eade0759ef7c45b4f2ae57df0", UNKNOWN),
-            f"flake.lock:: builder revision {UNKNOWN} is not in this version's data",
+            f"flake.lock:: builder revision {UNKNOWN} is not in this version's data, and cannot be read: …",
+        ),
+    ],
+    "flake-fork": [
+        (
+            edited("flake.lock", '"owner": "huggingface"', '"owner": "acme"'),
+            "flake.lock:48: input kernel-builder is acme/kernels, and not huggingface/kernels",
+        ),
+    ],
+    "flake-renamed": [
+        (
+            edited("flake.lock", '"repo": "kernels"', '"repo": "kernel-builder"'),
+            "flake.lock:48: input kernel-builder is huggingface/kernel-builder, which is huggingface/kernels "
+            "since 2026-01",
+        ),
+    ],
+    "flake-age": [
+        (
+            edited("flake.lock", str(LOCKED_AT), str(LOCKED_AT - 400 * 86_400)),
+            "flake.lock:48: the builder's revision is 401 days old",
+        ),
+    ],
+    "flake-torch": [
+        (
+            edited("build.toml", "[torch]", '[torch]\nmaxver = "2.12"'),
+            "flake.lock:: the newest Torch with a variant for cpu is 2.12, and there is …",
+        ),
+    ],
+    "flake-committed": [
+        (
+            lambda kernel, libraries: (
+                at_commit()(kernel, libraries),
+                git(kernel, "rm", "--quiet", "--cached", "flake.lock"),
+            ),
+            "flake.lock:: is not in git, so that the builder does not see it",
+        ),
+    ],
+    "flake-cache": [
+        (
+            added("flake.nix", f"{{\n{CACHE}}}\n"),
+            "flake.nix:2: names the cache huggingface.cachix.org, without its key",
+        ),
+        (
+            added("flake.nix", f'{{\n{CACHE}key = "huggingface.cachix.org-1:AAAA";\n}}\n'),
+            "flake.nix:2: names the cache huggingface.cachix.org, with another key than its own",
+        ),
+    ],
+    "flake-submodules": [
+        (
+            added(".gitmodules", '[submodule "x"]\n\tpath = csrc\n\turl = https://example.org/x\n'),
+            "build.toml:18: csrc/scale.cpp is in the submodule csrc, which flake.nix does not fetch",
         ),
     ],
     "source-readable": [
@@ -274,6 +333,55 @@ BREAKS |= {
         (
             edited("tests/test_scale.py", "@pytest.mark.kernels_ci", "# kernels_ci"),
             "tests:: no test is marked kernels_ci",
+        ),
+    ],
+    "source-fallback-ops": [
+        (
+            edited(
+                INIT,
+                "from ._ops import add_op_namespace_prefix, ops",
+                "try:\n    from ._ops import add_op_namespace_prefix, ops\n"
+                "except ImportError:\n    ops = None",
+            ),
+            "__init__.py:4: goes on without _ops, or with another one",
+        ),
+        (
+            added("torch-ext/tiny_scale/a.py", "try:\n    from . import _ops\nexcept Exception:\n    pass\n"),
+            "a.py:2: goes on without _ops, or with another one",
+        ),
+    ],
+    "source-imports": [
+        (
+            added("torch-ext/tiny_scale/a.py", "import numpy as np\n"),
+            "a.py:1: imports numpy, which no build depends on",
+        ),
+        (
+            added("torch-ext/tiny_scale/a.py", "def f():\n    from einops.layers import x\n"),
+            "a.py:2: imports einops.layers, which no build depends on",
+        ),
+    ],
+    "source-fake": [
+        (
+            edited(INIT, 'add_op_namespace_prefix("twice")', 'add_op_namespace_prefix("thrice")'),
+            "binding.cpp:4: twice has no fake implementation",
+        ),
+        (
+            edited(
+                BINDING,
+                "REGISTER",
+                'void f(M m) { m.def( "a(Tensor x,"\n " Tensor y) -> Tensor"); }\nREGISTER',
+            ),
+            "binding.cpp:7: a has no fake implementation",
+        ),
+    ],
+    "source-test-imports": [
+        (
+            edited("tests/test_scale.py", "import pytest", "import pytest\nimport tiny_scale"),
+            "test_scale.py:2: imports tiny_scale by its name",
+        ),
+        (
+            added("tests/deep/test_a.py", "def f():\n    from tiny_scale.x import y\n"),
+            "test_a.py:2: imports tiny_scale by its name",
         ),
     ],
     "layout-name": [
@@ -497,6 +605,62 @@ KEEPS |= {
         edited("flake.lock", "8ac69fc542a4306eade0759ef7c45b4f2ae57df0", UNKNOWN),
     ],
     "flake-builder": [lambda kernel, _: (kernel / "flake.lock").unlink()],
+    "flake-fork": [lambda kernel, _: (kernel / "flake.lock").unlink()],
+    "flake-renamed": [edited("flake.lock", '"owner": "huggingface"', '"owner": "acme"')],
+    "flake-age": [
+        edited("flake.lock", str(LOCKED_AT), str(LOCKED_AT - 300 * 86_400)),
+        edited("flake.lock", str(LOCKED_AT), '"x"'),
+    ],
+    "flake-torch": [edited("build.toml", "[torch]", '[torch]\nminver = "2.12"'), _noarch_manifest],
+    "flake-committed": [at_commit()],
+    "flake-cache": [
+        added("flake.nix", f'{{\n{CACHE}key = "{configuration.BUILDER_KEY}";\n}}\n'),
+        added("flake.nix", "{ }\n"),
+    ],
+    "flake-submodules": [
+        added(".gitmodules", '[submodule "x"]\n\tpath = csrc/scale\n'),
+        added(".gitmodules", "\0["),
+        lambda kernel, _: (
+            write(kernel / ".gitmodules", '[submodule "x"]\npath = csrc\n'),
+            write(kernel / "flake.nix", "{ inputs.self.submodules = true; }\n"),
+        ),
+    ],
+    "source-fallback-ops": [
+        added(
+            "torch-ext/tiny_scale/a.py",
+            "try:\n    from ._ops import ops\nexcept ImportError as e:\n    raise\n",
+        ),
+        added(
+            "torch-ext/tiny_scale/a.py", "try:\n    from .other import ops\nexcept ImportError:\n    pass\n"
+        ),
+    ],
+    "source-imports": [
+        added(
+            "torch-ext/tiny_scale/a.py",
+            "import os.path, torch.nn, triton.language as tl\nfrom typing import TYPE_CHECKING\n"
+            "if TYPE_CHECKING:\n    import numpy\n"
+            "try:\n    import apex\nexcept ImportError:\n    apex = None\n",
+        ),
+        lambda kernel, _: (
+            edit(kernel / "build.toml", "version = 3", 'version = 3\npython-depends = ["einops"]'),
+            write(kernel / "torch-ext/tiny_scale/a.py", "from einops import rearrange\n"),
+        ),
+    ],
+    "source-fake": [
+        # One that writes to its arguments, one with a function behind it, one in a comment.
+        appended(BINDING, 'void f(M m) { m.def("a(Tensor(a!) x) -> ()"); }\n'),
+        appended(BINDING, 'void f(M m) { m.def("a(Tensor x) -> Tensor", &a); }\n'),
+        appended(BINDING, '// m.def("a(Tensor x) -> Tensor");\n'),
+        appended(BINDING, 'void f(M m) { m.def("a(Tensor x) -> Tensor"); m.impl("a", torch::kMeta, &a); }\n'),
+        lambda kernel, _: (
+            appended(BINDING, 'void f(M m) { m.def("a(Tensor x) -> Tensor"); }\n')(kernel, {}),
+            appended(INIT, "for n in ops:\n    torch.library.register_fake(n)\n")(kernel, {}),
+        ),
+    ],
+    "source-test-imports": [
+        added("tests/test_b.py", "import tiny_scale_two, kernels\nfrom . import tiny_scale\n"),
+        added("tests/test_b.py", "tiny_scale ("),
+    ],
     "source-readable": [added("torch-ext/tiny_scale/notes.txt", "def f(:")],
     "source-all": [
         edited(INIT, "__all__ =", "__all__: list[str] ="),

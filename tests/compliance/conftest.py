@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from kernel_actions import github
+from kernel_actions.compliance import flake
 
-from tests.compliance.helpers import compile_libraries, write_kernel, write_variant
+from tests.compliance.helpers import LOCKED_AT, compile_libraries, write_kernel, write_variant
 
 os.environ["GIT_CONFIG_GLOBAL"] = os.devnull
 
@@ -19,6 +21,11 @@ def _no_actions(monkeypatch: pytest.MonkeyPatch) -> None:
         "GIT_INDEX_FILE",
     ):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
+    # Nobody answers there: unknown revisions of the builder stay unknown, and soon.
+    monkeypatch.setenv("KA_GITHUB_RAW", "http://127.0.0.1:9")
+    monkeypatch.setattr(github, "_PAUSE", 0.0)
+    # The day of the lock of this repository, which all tests use.
+    monkeypatch.setattr(flake, "now", lambda: LOCKED_AT + 86_400.0)
 
 
 @pytest.fixture(scope="session")

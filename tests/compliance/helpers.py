@@ -15,6 +15,9 @@ from kernel_actions import compliance
 from kernel_actions.compliance import Report
 
 ROOT = Path(__file__).resolve().parents[2]
+_LOCK = json.loads((ROOT / "flake.lock").read_text())["nodes"]
+# When the builder's revision in the lock was made, in seconds since 1970.
+LOCKED_AT: int = _LOCK["kernel-builder"]["locked"]["lastModified"]
 MACHINE = platform.machine()
 NAME = f"torch213-cxx11-cpu-{MACHINE}-linux"
 ID = "_tiny_scale_cpu_0123abc"
@@ -79,7 +82,10 @@ FLAGS = {
 # Declarations in place of headers: they compile in no time.
 LIBRARIES = {
     "good": f'extern "C" void* PyInit_{ID}() {{ return 0; }}',
-    "glibc": 'extern "C" int pthread_create(...); extern "C" int f() { return pthread_create(0, 0, 0, 0); }',
+    "glibc": (
+        'extern "C" int pthread_create(...); extern "C" int f() { return pthread_create(0, 0, 0, 0); } '
+        f'extern "C" void* PyInit_{ID}() {{ return 0; }}'
+    ),
     "not-stable": 'extern "C" void* PyUnicode_AsUTF8(void*); void* f() { return PyUnicode_AsUTF8(0); }',
     "other-init": 'extern "C" void* PyInit_x() { return 0; }',
     "hidden-init": (f'extern "C" __attribute__((visibility("hidden"))) void* PyInit_{ID}() {{ return 0; }}'),

@@ -171,8 +171,9 @@ def test_two_gigabytes_of_nothing(tmp_path: Path, compiled: dict[str, Path]) -> 
     path.write_bytes(compiled["mixed"].read_bytes())
     with path.open("r+b") as file:
         file.truncate(2_000_000_000)
-    section = elf.Section(".nv_fatbin", 1, 0, 1 << 62, 0)
+    real = next(one for one in elf.read_header(path).sections if one.name == ".nv_fatbin")
+    section = elf.Section(real.name, real.kind, real.offset, 1 << 62, 0)
     started = time.monotonic()
     found = cuda_code.read(elf.Header(path, "x86_64", (section,), (), (), False))
     assert [str(code) for code in found] == LIBRARIES["mixed"][1]
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 5

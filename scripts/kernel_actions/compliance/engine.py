@@ -195,8 +195,11 @@ class Family(Generic[Subject]):
         self.functions: dict[str, Function[Subject]] = {}
 
     def rule(self, function: Function[Subject]) -> Function[Subject]:
-        """Make ``function`` the rule that its name says, with dashes for underscores."""
-        self.functions[function.__name__.replace("_", "-")] = function
+        """Make ``function`` the rule that its name says, with dashes for underscores.
+
+        One that has the name of a module is written with an underscore behind it.
+        """
+        self.functions[function.__name__.strip("_").replace("_", "-")] = function
         return function
 
     def check(self, subject: Subject, where: Place, variant: str = "") -> Iterator[Finding]:

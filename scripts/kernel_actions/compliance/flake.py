@@ -1,41 +1,189 @@
-"""Rules about flake.lock: KA2xx."""
+"""Rules about flake.lock and flake.nix: KA2xx."""
 
 from __future__ import annotations
 
+import configparser
+import json
+import time
 from collections.abc import Iterator
+from functools import lru_cache
 
-from kernel_actions import builder
+from kernel_actions import builder, flake_lock, git, nix_version
 from kernel_actions.compliance import files
 from kernel_actions.compliance.engine import Family, Problem
-from kernel_actions.compliance.kernel import Kernel
+from kernel_actions.compliance.kernel import Kernel, sources
 from kernel_actions.errors import KernelActionsError, Place, WrongInput, WrongSurroundings
+from kernel_actions.flake_lock import LockedBuilder
 
 RULES: Family[Kernel] = Family()
 
+# In days: the builder has a release for each Torch, of which there are four or more a year.
+OLDEST = 365
+_DAY = 86_400
+_LARGEST = 1_000_000
+# The public cache of the builder, and the key that signs what is in it: nix/configuration.py.
+_CACHE, _CACHE_NAME = "huggingface.cachix.org", "huggingface.cachix.org-1:"
+_CACHE_KEY = "huggingface.cachix.org-1:ynTPbLS0W8ofXd9fDjk1KvoFky9K2jhxe6r4nXAkc/o="
+# What has flake.nix fetch them.
+_WITH_SUBMODULES = ("submodules = true", "submodules=true", "submodules=1")
+
 
 @RULES.rule
-def flake_lock(kernel: Kernel) -> Iterator[Problem]:
-    error = _error(kernel)
-    if isinstance(error, WrongInput):
-        yield Problem.of(error, _where(kernel))
+def flake_lock_(kernel: Kernel) -> Iterator[Problem]:
+    if isinstance(kernel.builder, WrongInput):
+        yield Problem.of(kernel.builder, _where(kernel))
 
 
 @RULES.rule
 def flake_builder(kernel: Kernel) -> Iterator[Problem]:
-    error = _error(kernel)
-    if isinstance(error, WrongSurroundings):
-        yield Problem(error.what, _where(kernel))
+    if isinstance(kernel.builder, WrongSurroundings):
+        yield Problem(kernel.builder.what, _where(kernel))
 
 
-def _error(kernel: Kernel) -> KernelActionsError | None:
-    """What keeps flake.lock from saying which builder is used: the file, or that it is not known here."""
+@RULES.rule
+def flake_fork(kernel: Kernel) -> Iterator[Problem]:
+    found = _locked(kernel)
+    if found is not None and not found.is_official:
+        what = f"input {found.input_name} is {found.repository}, and not {flake_lock.REPOSITORIES[0]}"
+        yield Problem(what, _revision_place(kernel, found))
+
+
+@RULES.rule
+def flake_renamed(kernel: Kernel) -> Iterator[Problem]:
+    found = _locked(kernel)
+    old, new = flake_lock.REPOSITORIES[1], flake_lock.REPOSITORIES[0]
+    if found is not None and found.repository == old:
+        what = f"input {found.input_name} is {old}, which is {new} since 2026-01"
+        yield Problem(what, _revision_place(kernel, found))
+
+
+@RULES.rule
+def flake_age(kernel: Kernel) -> Iterator[Problem]:
+    found = _locked(kernel)
+    made = found.node.get("lastModified") if found is not None else None
+    if found is None or not isinstance(made, int):
+        return
+    days = int(now() - made) // _DAY
+    if days > OLDEST:
+        yield Problem(f"the builder's revision is {days} days old", _revision_place(kernel, found))
+
+
+@RULES.rule
+def flake_torch(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.plan is None:
+        return
+    covered: dict[str, str] = {}
+    for variant in kernel.plan.variants.variants:
+        # Those without Torch in their names, and those for its stable ABI, are for later ones too.
+        if "-stable-abi" in variant.name or not variant.name.startswith("torch2"):
+            continue
+        newest = covered.get(variant.backend, "0")
+        covered[variant.backend] = max(newest, variant.torch, key=nix_version.key)
+    for backend, torch in sorted(covered.items()):
+        newest = _newest_torch().get(backend, torch)
+        if nix_version.compare(torch, newest) < 0:
+            what = f"the newest Torch with a variant for {backend} is {torch}, and there is {newest}"
+            yield Problem(what, _where(kernel))
+
+
+@RULES.rule
+def flake_committed(kernel: Kernel) -> Iterator[Problem]:
+    if git.state(kernel.directory) is None:
+        return
+    tracked = git.tracked(kernel.directory)
+    for name in ("build.toml", "flake.nix", "flake.lock"):
+        path = kernel.directory / name
+        if path.exists() and name not in tracked:
+            yield Problem("is not in git, so that the builder does not see it", Place(path))
+
+
+@RULES.rule
+def flake_cache(kernel: Kernel) -> Iterator[Problem]:
+    text = _flake(kernel)
+    at = text.find(_CACHE)
+    if at >= 0 and _CACHE_KEY not in text:
+        what = f"names the cache {_CACHE}, " + (
+            "with another key than its own" if _CACHE_NAME in text else "without its key"
+        )
+        line = text.count("\n", 0, at) + 1
+        yield Problem(what, Place(kernel.directory / "flake.nix", line))
+
+
+@RULES.rule
+def flake_submodules(kernel: Kernel) -> Iterator[Problem]:
+    path = kernel.directory / ".gitmodules"
+    if kernel.manifest is None or not path.is_file():
+        return
+    text = _flake(kernel)
+    if any(word in text for word in _WITH_SUBMODULES):
+        return
+    folders = _submodules(files.read(path, _LARGEST).decode(errors="replace"))
+    listed = [
+        (("kernel", one.name, "include"), name) for one in kernel.manifest.components for name in one.include
+    ]
+    for key, name in [*sources(kernel.manifest), *listed]:
+        folder = next((one for one in folders if f"{name}/".startswith(f"{one}/")), None)
+        if folder is not None:
+            what = f"{name} is in the submodule {folder}, which flake.nix does not fetch"
+            yield Problem(what, kernel.manifest.file.place(key))
+
+
+def now() -> float:
+    """The time, in seconds since 1970."""
+    return time.time()
+
+
+@lru_cache(maxsize=1)
+def _newest_torch() -> dict[str, str]:
+    """The newest Torch that a known revision of the builder builds for, by backend; no candidates of it."""
+    newest: dict[str, str] = {}
+    for path in sorted((builder.DATA / "tables").glob("*.json")):
+        for one in builder.build_sets(json.loads(path.read_bytes())):
+            if one.torch.replace(".", "").isdigit() and one.bundled:
+                newest[one.backend] = max(newest.get(one.backend, "0"), one.torch, key=nix_version.key)
+    return newest
+
+
+def _locked(kernel: Kernel) -> LockedBuilder | None:
+    if isinstance(kernel.builder, WrongInput):
+        return None
     try:
-        files.check_kind(kernel.directory / "flake.lock")
-        builder.locked(kernel.directory)
-    except (WrongInput, WrongSurroundings) as error:
-        return error
-    return None
+        return flake_lock.read(kernel.directory / "flake.lock")
+    except KernelActionsError:
+        return None
+
+
+def _flake(kernel: Kernel) -> str:
+    """The text of flake.nix; empty where there is none that can be read."""
+    try:
+        return files.read(kernel.directory / "flake.nix", _LARGEST).decode(errors="replace")
+    except WrongInput:
+        return ""
+
+
+def _submodules(text: str) -> list[str]:
+    """The folders of the submodules that a .gitmodules names."""
+    parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
+    try:
+        parser.read_string("\n".join(line.strip() for line in text.splitlines()))
+    except configparser.Error:
+        return []
+    found = (parser.get(section, "path", fallback=None) for section in parser.sections())
+    return [one.strip("/") for one in found if one]
 
 
 def _where(kernel: Kernel) -> Place:
     return Place(kernel.directory / "flake.lock")
+
+
+def _revision_place(kernel: Kernel, found: LockedBuilder) -> Place:
+    """Where the revision stands in flake.lock."""
+    path = kernel.directory / "flake.lock"
+    try:
+        lines = files.read(path, 4 * _LARGEST).decode(errors="replace").split("\n")
+    except WrongInput:
+        return Place(path)
+    for number, line in enumerate(lines, 1):
+        if found.commit and (column := line.find(f'"{found.commit}"')) >= 0:
+            return Place(path, number, column + 1)
+    return Place(path)

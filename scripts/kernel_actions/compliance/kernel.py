@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from kernel_actions import manifest
+from kernel_actions import builder_source, manifest, planning
+from kernel_actions.builder import BuilderRevision
 from kernel_actions.compliance import files
 from kernel_actions.compliance.engine import Problem
-from kernel_actions.errors import Place, WrongInput
+from kernel_actions.errors import KernelActionsError, Place, WrongInput
 from kernel_actions.manifest import Manifest
+from kernel_actions.planning import KernelPlan
 from kernel_actions.toml_file import KeyPath
 
 # The folder of the Python package, by the kind of the binding.
@@ -80,11 +82,12 @@ class PythonFile:
 
 @dataclass(frozen=True)
 class CppFile:
-    """A C++ or CUDA source that build.toml lists. In ``code`` comments, strings and the definitions of
-    macros are blank, and everything else stands where it stood."""
+    """A C++ or CUDA source that build.toml lists, with its ``text``. In ``code`` comments, strings and the
+    definitions of macros are blank, and everything else stands where it stood."""
 
     path: Path
     code: str
+    text: str
 
     def place(self, offset: int) -> Place:
         """The place of the character at ``offset``."""
@@ -116,6 +119,25 @@ class Kernel:
             return None
         path = package_dir(self.manifest) / "__init__.py"
         return next((one for one in self.python if one.path == path), None)
+
+    @cached_property
+    def builder(self) -> BuilderRevision | KernelActionsError:
+        """The builder that flake.lock pins, or what keeps it from being known."""
+        try:
+            files.check_kind(self.directory / "flake.lock")
+            return builder_source.find(self.directory, builder_source.from_environment())
+        except KernelActionsError as error:
+            return error
+
+    @cached_property
+    def plan(self) -> KernelPlan | None:
+        """The plan of the variants; ``None`` where there can be none, which rules and `matrix` say why."""
+        if self.manifest is None or isinstance(self.builder, KernelActionsError):
+            return None
+        try:
+            return planning.plan(self.directory)
+        except KernelActionsError:
+            return None
 
 
 def package_dir(kernel: Manifest) -> Path:
@@ -190,7 +212,7 @@ class _Reader:
                 data = self._read(path, _LARGEST_CPP)
                 if data is not None and _OF_INTEREST.search(data):
                     text = data.decode(errors="replace")
-                    found.append(CppFile(path, _NOT_CODE.sub(_blank, text)))
+                    found.append(CppFile(path, _NOT_CODE.sub(_blank, text), text))
         return tuple(found)
 
     def _read(self, path: Path, largest: int) -> bytes | None:

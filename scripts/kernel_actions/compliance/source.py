@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 
 from kernel_actions.compliance import files
 from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.kernel import Kernel, PythonFile
 from kernel_actions.errors import Place, WrongInput
+from kernel_actions.manifest import Manifest
 
 RULES: Family[Kernel] = Family()
 
@@ -40,6 +42,18 @@ _LIBRARY = re.compile(
     r"\s*\(\s*(?P<name>\w+)"
 )
 _NAME = "TORCH_EXTENSION_NAME"
+# A schema alone: a definition that has a function behind it is made of other operators.
+_DEF = re.compile(r"\.\s*def\s*\(")
+_SCHEMA = re.compile(r'\s*((?:"(?:\\.|[^"\\\n])*"\s*)+)\)')
+_STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
+# Implementations in C++ that serve for fake tensors too.
+_IMPLEMENTED = re.compile(r"\b(?:k?Meta|k?Composite(?:Implicit|Explicit)\w*)\b")
+# The modules of the packages that the builder has, where they are not named like them.
+_MODULES = {
+    "nvidia-cutlass-dsl": ("cutlass", "cuda"),
+    "nki": ("nki", "neuronxcc"),
+    "onednn": ("onednn", "dnnl"),
+}
 
 
 @RULES.rule
@@ -139,6 +153,143 @@ def source_tests(kernel: Kernel) -> Iterator[Problem]:
     if folder.is_dir() and any(_has_marker(entry) for entry in files.walk(folder).entries):
         return
     yield Problem(f"no test is marked {MARKER}", Place(folder))
+
+
+@RULES.rule
+def source_fallback_ops(kernel: Kernel) -> Iterator[Problem]:
+    for file in kernel.python:
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Try) and node.handlers:
+                for one in node.body:
+                    if _imports_ops(one) and not any(_raises(handler) for handler in node.handlers):
+                        yield Problem("goes on without _ops, or with another one", file.place(one))
+
+
+@RULES.rule
+def source_imports(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is None:
+        return
+    allowed = _allowed_modules(kernel.manifest)
+    for file in kernel.python:
+        optional = _optional(file.tree)
+        for node in ast.walk(file.tree):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            for name in names:
+                top = name.partition(".")[0]
+                if isinstance(node, ast.stmt) and node not in optional and top not in allowed:
+                    yield Problem(f"imports {name}, which no build depends on", file.place(node))
+
+
+@RULES.rule
+def source_fake(kernel: Kernel) -> Iterator[Problem]:
+    known = _fakes(kernel)
+    if known is None or any(_IMPLEMENTED.search(file.code) for file in kernel.cpp):
+        return
+    for file in kernel.cpp:
+        for found in _DEF.finditer(file.code):
+            schema = _SCHEMA.match(file.text, found.end())
+            if schema is None:
+                continue
+            text = "".join(part for part in _STRING.findall(schema[1]))
+            name, bracket, rest = text.partition("(")
+            # One that changes its arguments and returns nothing needs none; one with a function behind the
+            # schema is made of others.
+            if bracket and not rest.replace(" ", "").endswith("->()") and name.strip() not in known:
+                yield Problem(f"{name.strip()} has no fake implementation", file.place(found.start()))
+
+
+@RULES.rule
+def source_test_imports(kernel: Kernel) -> Iterator[Problem]:
+    folder = kernel.directory / "tests"
+    if kernel.manifest is None or not folder.is_dir():
+        return
+    package = kernel.manifest.python_name
+    for entry in files.walk(folder).entries:
+        tree = _tree_with(entry, package)
+        for node in ast.walk(tree) if tree is not None else ():
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            if isinstance(node, ast.stmt) and any(one.partition(".")[0] == package for one in names):
+                where = Place(entry.path, node.lineno, node.col_offset + 1)
+                yield Problem(f"imports {package} by its name", where)
+
+
+def _imports_ops(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.ImportFrom):
+        return False
+    return node.module in ("_ops", "._ops") or any(one.name == "_ops" for one in node.names)
+
+
+def _raises(handler: ast.ExceptHandler) -> bool:
+    """Whether the handler ends in an error of its own."""
+    return bool(handler.body) and isinstance(handler.body[-1], ast.Raise)
+
+
+def _allowed_modules(kernel: Manifest) -> frozenset[str]:
+    """What the package may import: Python's own, Torch with Triton, and what build.toml depends on."""
+    names = {one for backend in ("", *kernel.backends) for one in kernel.all_python_depends(backend)}
+    found = {module for name in names for module in _MODULES.get(name, (name.replace("-", "_"),))}
+    if kernel.binding.framework == "tvm-ffi":
+        found.add("tvm_ffi")
+    if any(kernel.all_kernel_depends(backend) for backend in ("", *kernel.backends)):
+        found.add("kernels")
+    # By their absolute names there is another rule about them.
+    return sys.stdlib_module_names | {"torch", "triton", "__future__", kernel.python_name} | found
+
+
+def _optional(tree: ast.Module) -> set[ast.AST]:
+    """The statements that run for type checkers alone, or whose failing is provided for."""
+    found: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        is_tried = isinstance(node, ast.Try) and bool(node.handlers)
+        if is_tried or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
+            assert isinstance(node, ast.Try | ast.If)
+            found.update(inner for one in node.body for inner in ast.walk(one))
+    return found
+
+
+def _fakes(kernel: Kernel) -> set[str] | None:
+    """The operators with a fake implementation; ``None`` where a name of one is put together in a loop."""
+    found: set[str] = set()
+    for file in kernel.python:
+        for node in ast.walk(file.tree):
+            if not isinstance(node, ast.Call) or not _is_fake(node):
+                continue
+            texts = [
+                inner.value
+                for argument in [*node.args, *(one.value for one in node.keywords)]
+                for inner in ast.walk(argument)
+                if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
+            ]
+            if not texts:
+                return None
+            found.update(text.rpartition("::")[2] for text in texts)
+    return found
+
+
+def _is_fake(node: ast.Call) -> bool:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return name in ("register_fake", "impl_abstract", "_register_fake") or (
+        name in ("impl", "register_kernel") and "'Meta'" in ast.dump(node)
+    )
+
+
+def _tree_with(entry: files.Entry, word: str) -> ast.Module | None:
+    """The syntax tree of a Python file that holds ``word``; ``None`` for others."""
+    if not entry.name.endswith(".py") or entry.is_folder:
+        return None
+    try:
+        data = files.read(entry.path, _LARGEST_TEST)
+        return files.parse_python(entry.path, data) if word.encode() in data else None
+    except WrongInput:
+        return None
 
 
 def _missing(kernel: Kernel, macro: str, message: str) -> Iterator[Problem]:
