@@ -521,13 +521,19 @@ def _default_token() -> str:
     """The token that huggingface_hub finds: of trusted publishing, HF_TOKEN, or a log-in; or none."""
     from huggingface_hub import get_token
 
+    if os.environ.get("HF_OIDC_RESOURCE") and not os.environ.get("ACTIONS_ID_TOKEN_REQUEST_URL"):
+        raise WrongSurroundings(
+            "HF_OIDC_RESOURCE is set, but this job may not ask for its identity",
+            repair="add `id-token: write` to the permissions of the job, or unset it and give a token",
+        )
     try:
         return get_token() or ""
     except Exception as error:
         # The exchange of the job's identity fails in many ways; none has a token in its message.
         raise WrongSurroundings(
             f"no token for the Hub: {error}",
-            repair="check HF_OIDC_RESOURCE and `permissions: id-token: write`, or give a token",
+            repair="HF_OIDC_RESOURCE is kernels/owner/name, and that repository has to name this workflow as "
+            "a trusted publisher; or give a token",
         ) from error
 
 
@@ -640,9 +646,14 @@ def _refusal(hub: Hub, action: str, error: Exception, is_creation: bool) -> Kern
     said = _said(hub, error.server_message or f"HTTP {status}")
     what = f"cannot {action} on {hub.address}: {said}"
     if status == 401:
-        return WrongSurroundings(
-            what, repair="give a valid token: by HF_TOKEN, the input token, or trusted publishing"
-        )
+        repair = "give a valid token: by HF_TOKEN, the input token, or trusted publishing"
+        if not hub.token:
+            repair = "there is no token: set HF_TOKEN or the input token, or for trusted publishing " + (
+                "HF_OIDC_RESOURCE to kernels/owner/name: the job may prove its identity already"
+                if os.environ.get("ACTIONS_ID_TOKEN_REQUEST_URL")
+                else "HF_OIDC_RESOURCE to kernels/owner/name, and give the job `id-token: write`"
+            )
+        return WrongSurroundings(what, repair=repair)
     if status == 403 and is_creation:
         return WrongSurroundings(
             what,

@@ -14,7 +14,7 @@ from kernel_actions import console, git
 from kernel_actions.errors import KernelActionsError, KernelFailed, WrongInput, WrongSurroundings
 from kernel_actions.hub import client
 from kernel_actions.hub.client import MAIN, Changes, Copy, Refs
-from kernel_actions.release import gate, on_hub, plan, record, verification
+from kernel_actions.release import gate, github_release, on_hub, plan, record, verification
 from kernel_actions.release.gate import Candidate, Lack
 from kernel_actions.release.on_hub import OnHub
 from kernel_actions.release.plan import Wanted
@@ -245,7 +245,7 @@ def too_many(repo_id: str, branch: str) -> WrongSurroundings:
 
 def tag(release: Release, commit: str, *, git_tag: bool = True, push: bool = True) -> Tagged:
     """Tag the promoted ``commit`` on the Hub, put the card on ``main``, tag git (and ``push`` that tag
-    to origin), and delete the staging branch.
+    to origin, with a release on GitHub where its token is at hand), and delete the staging branch.
 
     Git is left alone without ``git_tag``, and when the release holds what no commit holds. What fails
     in git is raised once all is done on the Hub. Raises ``WrongInput`` for a tag that is on another
@@ -273,6 +273,8 @@ def tag(release: Release, commit: str, *, git_tag: bool = True, push: bool = Tru
     if has_git_tag and release.repository is not None:
         try:
             done += _tag_git(release, release.repository, commit, push)
+            if push:
+                done += github_release.publish(made, recorded, commit)
         except (WrongInput, WrongSurroundings) as error:
             failure = error
     if staging is not None:

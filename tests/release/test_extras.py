@@ -1,0 +1,207 @@
+"""What a release brings along and looks at before: benchmarks, the release on GitHub, who may push."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from huggingface_hub import HfApi
+from kernel_actions import built, release
+from kernel_actions.errors import WrongSurroundings
+from kernel_actions.hub import client
+from kernel_actions.release import gate
+
+from tests.release.helpers import CPU, CUDA, Kernel, git
+from tests.release.test_release import heads, put, recorded
+
+Tree = Callable[[str, str], dict[str, str]]
+
+
+# Benchmarks.
+
+
+def test_benchmarks_travel_and_stale_ones_go(
+    kernel: Kernel, address: str, api: HfApi, repo_id: str, quick: list[str], tree: Tree
+) -> None:
+    folder = kernel.root / "benchmarks"
+    (folder / "results").mkdir(parents=True)
+    for name in ("benchmark_relu.py", "benchmark_old.py", "helper.py", "results/benchmark_x.py"):
+        (folder / name).write_text(f"# {name}\n")
+    kernel.commit("feat: measure")
+    api.create_repo(repo_id, repo_type="kernel")
+    kernel.build()
+    kernel.release(address)
+
+    def there(branch: str) -> set[str]:
+        return {path for path in tree(repo_id, branch) if path.startswith("benchmarks/")}
+
+    assert there("v1") == {"benchmarks/benchmark_relu.py", "benchmarks/benchmark_old.py"}
+    put(api, repo_id, "v1", "benchmarks/theirs.txt", b"kept")
+    (folder / "benchmark_old.py").unlink()
+    kernel.commit("fix: x", rounding="x = 1\n")
+    kernel.build()
+    kernel.release(address)
+    assert there("v1") == {"benchmarks/benchmark_relu.py", "benchmarks/theirs.txt"}
+    assert kernel.release(address).is_unchanged
+
+
+def test_a_new_version_inherits_no_benchmarks() -> None:
+    remote = {
+        path: client.RemoteFile("1") for path in ("benchmarks/data.txt", "benchmarks/benchmark_a.py", "x")
+    }
+    new = client.plan(remote, {}, [], keeps_others=False)
+    assert (new.deleted, new.kept) == (("benchmarks/benchmark_a.py", "benchmarks/data.txt"), ("x",))
+    old = client.plan(remote, {}, [])
+    assert (old.deleted, old.kept) == (("benchmarks/benchmark_a.py",), ("benchmarks/data.txt", "x"))
+
+
+# Git.
+
+
+def test_who_may_not_push_the_tag_is_told_before_anything_is_published(
+    kernel: Kernel, address: str, api: HfApi, repo_id: str, quick: list[str]
+) -> None:
+    git(kernel.root, "remote", "set-url", "--push", "origin", "http://someone:ghp_planted@127.0.0.1:9/x.git")
+    kernel.build()
+    with pytest.raises(WrongSurroundings, match=r"the git tag v1\.0\.0 cannot be pushed to origin") as caught:
+        kernel.release(address)
+    for words in ("persist-credentials: true", "contents: write", "--no-git-tag"):
+        assert words in str(caught.value)
+    assert "ghp_planted" not in str(caught.value)
+    assert not api.repo_exists(repo_id, repo_type="kernel")
+    # Who stages needs no such right.
+    assert kernel.release(address, stages=("stage",)).staged
+    assert heads(api, repo_id).keys() == {"main", "release-1.0.0"}
+
+
+# The gate.
+
+
+def test_what_may_go_untested_is_recorded(
+    kernel: Kernel, address: str, api: HfApi, repo_id: str, quick: list[str], tmp_path: Any
+) -> None:
+    (kernel.root / "kernel-actions.toml").write_text(f'[test.allow-untested]\n"{CUDA}" = "no GPU at hand"\n')
+    kernel.commit("fix: allow it")
+    kernel.build()
+    kernel.test(CUDA, verdict="untested", passed=0)
+    kernel.release(address)
+    value = recorded(api, repo_id, "v1", tmp_path)["variants"]
+    assert (value[CUDA]["tests"], value[CUDA]["untested"]) == (None, "no GPU at hand")
+    assert "untested" not in value[CPU]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "changed", "words"),
+    [
+        ({}, {"verdict": "untested", "passed": 0}, "goes untested, which kernel-actions.toml does not allow"),
+        ({"*": "x"}, {"verdict": "failed", "failed": 1}, "failed its tests"),
+        ({"*": "x"}, {"verdict": "untested", "digest": "0"}, "was tested before it was built"),
+        ({"*": "x"}, {"verdict": "untested", "passed": 0}, ""),
+    ],
+)
+def test_both_have_to_say_that_a_variant_goes_untested(
+    kernel: Kernel, allowed: dict[str, str], changed: dict[str, object], words: str
+) -> None:
+    kernel.build(CPU)
+    kernel.test(CPU, **changed)
+    (one,) = gate.candidates(built.find(kernel.root / "build"), allowed)
+    assert one.untested.startswith(words) and bool(one.untested) == bool(words)
+
+
+def test_a_build_without_a_sandbox_or_of_changes_is_named(kernel: Kernel) -> None:
+    kernel.build(CPU)
+    path = built.build_report_path(kernel.root / "build" / CPU)
+    built.write_json(path, {"builder": "nix-unsandboxed", "dirty": True})
+    (one,) = gate.candidates(built.find(kernel.root / "build"))
+    assert one.dirty
+    assert gate.built_how(one.variant.builder) == "was built by Nix without a sandbox"
+
+
+# GitHub.
+
+
+class FakeApi:
+    """GitHub's API, as far as releases go."""
+
+    def __init__(self) -> None:
+        self.releases: dict[str, Any] = {}
+        self.tokens: list[str] = []
+        self.status = 201
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                tag = self.path.rpartition("/tags/")[2].replace("%2F", "/")
+                self._answer(200 if tag in fake.releases else 404, fake.releases.get(tag, {}))
+
+            def do_POST(self) -> None:
+                fake.tokens.append(self.headers["Authorization"])
+                value = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if fake.status == 201:
+                    assert self.path == "/repos/acme/kernels/releases"
+                    fake.releases[value["tag_name"]] = value
+                self._answer(fake.status, value)
+
+            def _answer(self, status: int, value: Any) -> None:
+                data = json.dumps(value).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def on_github(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
+    fake = FakeApi()
+    monkeypatch.setenv("GITHUB_API_URL", fake.url)
+    monkeypatch.setenv("GITHUB_REPOSITORY", "acme/kernels")
+    monkeypatch.setenv("GITHUB_TOKEN", "ghs_planted")
+    yield fake
+    fake.close()
+
+
+def test_the_release_on_github_has_notes_and_checksums(
+    kernel: Kernel, address: str, repo_id: str, quick: list[str], on_github: FakeApi
+) -> None:
+    kernel.build()
+    on_github.status = 403
+    with pytest.raises(
+        WrongSurroundings, match="all is published, but there is no release on GitHub"
+    ) as caught:
+        kernel.release(address)
+    assert "contents: write" in str(caught.value) and "ghs_planted" not in str(caught.value)
+    on_github.status = 201
+    done = kernel.release(address)
+    assert done.tagged is not None and done.tagged.done == ("the release v1.0.0 on GitHub",)
+    made = on_github.releases["v1.0.0"]
+    assert (made["target_commitish"], made["name"]) == (kernel.head, "relu 1.0.0")
+    variant = built.read(kernel.root / "build" / CPU)
+    assert f"| `{CPU}` | `{variant.digest}` |" in made["body"]
+    assert done.commit in made["body"]
+    assert set(on_github.tokens) == {"Bearer ghs_planted"}
+    assert kernel.release(address).is_unchanged
+    assert isinstance(done, release.Released)
+
+
+# Identity.
+
+
+def test_a_missing_identity_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_OIDC_RESOURCE", "kernels/acme/relu")
+    with pytest.raises(WrongSurroundings, match="id-token: write"):
+        client.connect("https://hub.example.org")
