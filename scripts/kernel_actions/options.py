@@ -530,7 +530,13 @@ COMPLIANCE = Command(
         BUILD_DIR,
         Option(
             "source-only",
-            "Check the sources alone, without built variants.",
+            "Check the sources alone, without built variants and workflows.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "complete",
+            "Require every variant that a release publishes.",
             default="false",
             kind="boolean",
         ),

@@ -20,6 +20,7 @@ VARIANT = f"build/{NAME}"
 OTHER_MACHINE = "aarch64" if MACHINE == "x86_64" else "x86_64"
 UNKNOWN = "f" * 40
 CACHE = '  nixConfig.extra-substituters = [ "https://huggingface.cachix.org" ];\n'
+UNPLANNED = f"torch299-cxx11-cpu-{MACHINE}-linux"
 STABLE = f"torch-stable-abi211-cpu-{MACHINE}-linux"
 # Rule → what is changed in the kernel that keeps all rules, and what is said: `file:line: message`.
 BREAKS: dict[str, list[tuple[Change, str]]] = {}
@@ -441,6 +442,18 @@ BREAKS |= {
             f"{ID}.abi3.so:: is larger than 2000000000 bytes and was not read",
         ),
     ],
+    "layout-total": [
+        (
+            lambda kernel, _: os.truncate(kernel / VARIANT / "_ops.py", 1_200_000_000),
+            f"{NAME}:: has 1.2 GB in all",
+        ),
+    ],
+    "layout-planned": [
+        (
+            built_with("good", UNPLANNED),
+            f"{UNPLANNED}:: {UNPLANNED} is not in the plan of the locked builder",
+        ),
+    ],
     "metadata-readable": [
         (
             lambda kernel, _: (kernel / VARIANT / "metadata.json").unlink(),
@@ -713,6 +726,14 @@ KEEPS |= {
     "layout-case": [added(f"{VARIANT}/folder/_OPS.py", "")],
     "layout-characters": [added(f"{VARIANT}/größe und maß.json", "")],
     "layout-size": [lambda kernel, _: os.truncate(kernel / VARIANT / f"{ID}.abi3.so", 3_000_000)],
+    "layout-total": [lambda kernel, _: os.truncate(kernel / VARIANT / "_ops.py", 10_000_000)],
+    "layout-planned": [
+        signed(version=4),
+        lambda kernel, libraries: (
+            built_with("good", "torch299-cpu-linux")(kernel, libraries),
+            (kernel / "flake.lock").unlink(),
+        ),
+    ],
     "metadata-readable": [signed(upstream="https://example.org/x"), signed(unknown={"a": [1]})],
     "metadata-name": [signed(name="tiny-scale")],
     "metadata-version": [signed(version=3)],

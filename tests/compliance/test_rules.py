@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kernel_actions import compliance
 from kernel_actions.compliance import (
     binary,
     engine,
@@ -15,12 +16,23 @@ from kernel_actions.compliance import (
     policy,
     pull_request,
     source,
+    workflows,
 )
 
 from tests.compliance.cases import BREAKS, KEEPS, Change
-from tests.compliance.helpers import check, said
+from tests.compliance.helpers import NAME, check, said
 
-FAMILIES = {1: manifest, 2: flake, 3: source, 4: pull_request, 5: layout, 6: metadata, 7: binary, 9: policy}
+FAMILIES = {
+    1: manifest,
+    2: flake,
+    3: source,
+    4: pull_request,
+    5: layout,
+    6: metadata,
+    7: binary,
+    8: workflows,
+    9: policy,
+}
 
 
 def test_a_kernel_that_keeps_every_rule_has_no_findings(kernel: Path) -> None:
@@ -60,10 +72,12 @@ def test_kept(slug: str, change: Change, kernel: Path, libraries: dict[str, Path
 
 def test_every_rule_has_an_entry_a_function_and_tests() -> None:
     functions = {slug for family in FAMILIES.values() for slug in family.RULES.functions}
+    functions |= set(layout.SET_RULES.functions)
     assert set(engine.rules()) == functions
     # These have files of tests of their own.
     elsewhere = set(policy.RULES.functions) | set(pull_request.RULES.functions)
-    elsewhere |= {"binary-cuda-archs", "binary-cuda-required"}
+    elsewhere |= {"binary-cuda-archs", "binary-cuda-required", "layout-complete"}
+    elsewhere |= set(workflows.RULES.functions)
     assert set(engine.rules()) - elsewhere == set(BREAKS) == set(KEEPS)
 
 
@@ -71,7 +85,7 @@ def test_numbers_and_names_say_the_family() -> None:
     for slug, rule in engine.rules().items():
         family = FAMILIES[int(rule.id[2])]
         assert rule.id.startswith("KA") and len(rule.id) == 5
-        assert slug in family.RULES.functions
+        assert slug in family.RULES.functions or slug in layout.SET_RULES.functions
         assert slug.startswith(family.__name__.rpartition(".")[2].replace("_", "-") + "-")
         assert rule.severity in ("error", "warning")
         for text in (rule.title, rule.reason, rule.repair):
@@ -88,3 +102,15 @@ def test_each_error_of_build_toml_is_a_finding_of_its_own(kernel: Path) -> None:
         "build.toml:3: general.version is '3', which is not a whole number of 0 or more",
         f"build.toml:{line}: key 'torch.srcs' is not known",
     ]
+
+
+def test_all_variants_of_a_release_are_there_where_that_is_asked(kernel: Path) -> None:
+    folders = compliance.variant_folders(kernel / "build")
+    assert said(compliance.check_folders(kernel, folders), "layout-complete") == []
+    found = said(compliance.check_folders(kernel, folders, complete=True), "layout-complete")
+    assert found and all(one.startswith("build.toml:: torch2") for one in found)
+    assert all(one.endswith(" is not there, and a release publishes it") for one in found)
+    assert not any(NAME in one for one in found)
+    # A plan that there is not tells nothing.
+    (kernel / "flake.lock").unlink()
+    assert said(compliance.check_folders(kernel, folders, complete=True), "layout-complete") == []

@@ -39,6 +39,7 @@ _FRAMEWORKS = ("torch", "tvm-ffi")
 _SOURCE_FAMILIES = "123"
 _CHANGES_FAMILY = "4"
 _VARIANT_FAMILIES = "567"
+_WORKFLOWS_FAMILY = "8"
 
 
 def run(options: Options) -> int:
@@ -58,7 +59,9 @@ def run(options: Options) -> int:
                 f"{build_dir} has no built variant",
                 repair="build one first, or check the sources alone with --source-only",
             )
-    found = check_folders(kernel_dir, folders, base=options.base)
+    found = check_folders(
+        kernel_dir, folders, base=options.base, complete=options.complete, workflows=not options.source_only
+    )
     if options.sarif:
         report.write_sarif(found, Path(options.sarif))
     report.show(found, options.format)
@@ -77,10 +80,18 @@ def check(
     return check_folders(kernel_dir, [] if source_only else [variant.path for variant in variants])
 
 
-def check_folders(kernel_dir: Path, folders: Sequence[Path] = (), *, base: str = "") -> Report:
+def check_folders(
+    kernel_dir: Path,
+    folders: Sequence[Path] = (),
+    *,
+    base: str = "",
+    complete: bool = False,
+    workflows: bool = False,
+) -> Report:
     """As ``check``, for folders that may be anything: half-made variants, and none at all.
 
-    With ``base``, a reference of git, what differs from it is checked too.
+    With ``base``, a reference of git, what differs from it is checked too; with ``complete`` all variants
+    that a release publishes have to be there; with ``workflows`` those of the repository are checked.
     """
     if not (kernel_dir / "build.toml").exists():
         raise WrongInput(
@@ -96,7 +107,12 @@ def check_folders(kernel_dir: Path, folders: Sequence[Path] = (), *, base: str =
         families += _CHANGES_FAMILY
     for folder in folders:
         findings += _check_variant(folder, sources)
-    families += _VARIANT_FAMILIES if folders else ""
+    if folders or complete:
+        findings += _check_set(sources, folders, complete)
+        families += _VARIANT_FAMILIES
+    if workflows and (found := _check_workflows(kernel_dir)) is not None:
+        findings += found
+        families += _WORKFLOWS_FAMILY
     return policy.apply(findings, kernel_dir, families, [folder.name for folder in folders])
 
 
@@ -125,6 +141,20 @@ def _check_changes(sources: Kernel, base: str) -> Iterator[Finding]:
 
     request = pull_request.PullRequest(sources, changes.read(sources.directory, base))
     yield from pull_request.RULES.check(request, sources.where)
+
+
+def _check_set(sources: Kernel, folders: Sequence[Path], complete: bool) -> Iterator[Finding]:
+    from kernel_actions.compliance import layout
+
+    yield from layout.SET_RULES.check(layout.Built(sources, tuple(folders), complete), sources.where)
+
+
+def _check_workflows(kernel_dir: Path) -> list[Finding] | None:
+    """The findings of zizmor; ``None`` where it has nothing to look at, or is not there."""
+    from kernel_actions.compliance import workflows
+
+    found = workflows.read(kernel_dir)
+    return None if found is None else list(workflows.RULES.check(found, found.where))
 
 
 def _check_variant(folder: Path, sources: Kernel) -> Iterator[Finding]:

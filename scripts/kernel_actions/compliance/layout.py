@@ -5,15 +5,33 @@ from __future__ import annotations
 import stat
 import unicodedata
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
+from kernel_actions import console
 from kernel_actions.compliance import files
 from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.files import Entry
+from kernel_actions.compliance.kernel import Kernel
 from kernel_actions.compliance.variant import Variant
 from kernel_actions.errors import Place
 
+# The largest public kernels have some hundred megabytes for a variant, and everyone who uses one loads it.
+LARGEST_VARIANT = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Built:
+    """All variants that were checked, by the paths of their folders. ``is_complete``: there should be all
+    that a release publishes."""
+
+    kernel: Kernel
+    folders: tuple[Path, ...]
+    is_complete: bool
+
+
 RULES: Family[Variant] = Family()
+SET_RULES: Family[Built] = Family()
 
 _BYTECODE = (".pyc", ".pyo")
 
@@ -96,6 +114,33 @@ def layout_size(variant: Variant) -> Iterator[Problem]:
     for entry in variant.listing.entries:
         if entry.is_file and entry.size > files.LARGEST_FILE:
             yield Problem(f"is larger than {files.LARGEST_FILE} bytes and was not read", Place(entry.path))
+
+
+@RULES.rule
+def layout_total(variant: Variant) -> Iterator[Problem]:
+    total = sum(entry.size for entry in variant.listing.entries if entry.is_file)
+    if total > LARGEST_VARIANT:
+        yield Problem(f"has {console.size(total)} in all", variant.where)
+
+
+@SET_RULES.rule
+def layout_planned(built: Built) -> Iterator[Problem]:
+    if built.kernel.plan is None:
+        return
+    names = {variant.name for variant in built.kernel.plan.variants.variants}
+    for folder in built.folders:
+        if folder.name not in names:
+            yield Problem(f"{folder.name} is not in the plan of the locked builder", Place(folder))
+
+
+@SET_RULES.rule
+def layout_complete(built: Built) -> Iterator[Problem]:
+    if built.kernel.plan is None or not built.is_complete:
+        return
+    there = {folder.name for folder in built.folders}
+    wanted = {one.name for one in built.kernel.plan.variants.variants if one.bundled}
+    for name in sorted(wanted - there):
+        yield Problem(f"{name} is not there, and a release publishes it", built.kernel.where)
 
 
 def _broken(variant: Variant, entry: Entry) -> str:
