@@ -136,6 +136,18 @@ BREAKS |= {
             "build.toml:4: is not valid TOML: Invalid value: edition =",
         ),
     ],
+    "manifest-edition": [
+        (
+            edited("build.toml", "edition = 5\n", ""),
+            "build.toml:1: is of edition 4, and the builder is at 5",
+        ),
+    ],
+    "manifest-bounds": [
+        (
+            edited("build.toml", "[torch]", '[torch]\nminver = "9.0"'),
+            "build.toml:6: no variant for cpu is left that a release publishes",
+        ),
+    ],
     "manifest-license": [
         (
             edited("build.toml", '"Apache-2.0"', '"Apache License"'),
@@ -549,6 +561,31 @@ BREAKS |= {
     "metadata-commit": [
         (at_commit("1" * 40), "metadata.json:19: was built from commit 111111111111, and …"),
     ],
+    "metadata-depends": [
+        (
+            signed(**{"python-depends": ["numpy"]}),
+            "metadata.json:…",
+        ),
+    ],
+    "metadata-sandbox": [
+        (
+            added(f"build/{NAME}.build-report.json", '{"builder": "nix-unsandboxed"}'),
+            f"{NAME}.build-report.json:: says that the variant was built without a sandbox",
+        ),
+        (added(f"build/{NAME}.build-report.json", "[" * 9999), f"{NAME}.build-report.json:: is not JSON"),
+    ],
+    "metadata-archs": [
+        (
+            lambda kernel, libraries: (
+                built_with("good", f"torch213-cxx11-cu126-{MACHINE}-linux")(kernel, libraries),
+                sign(
+                    kernel / "build" / f"torch213-cxx11-cu126-{MACHINE}-linux",
+                    backend={"type": "cuda", "archs": ["9.0", "12.0+PTX"]},
+                ),
+            ),
+            "metadata.json:16: declares 12.0+PTX, which CUDA 12.6 does not compile for",
+        ),
+    ],
     "binary-readable": [
         (built_from(b""), f"{ID}.abi3.so:: is no library of Linux or macOS"),
         (built_from(b"text\n" * 99), f"{ID}.abi3.so:: is no library of Linux or macOS"),
@@ -609,6 +646,12 @@ BREAKS |= {
 }
 KEEPS |= {
     "manifest-readable": [edited("build.toml", "version = 3", "version = 3 # three")],
+    "manifest-edition": [edited("build.toml", "edition = 5", "edition = 5 # newest")],
+    "manifest-bounds": [
+        edited("build.toml", "[torch]", '[torch]\nminver = "2.12"'),
+        # The builder has no build sets for it.
+        edited("build.toml", 'backends = ["cpu"]', 'backends = ["cpu", "neuron"]'),
+    ],
     "manifest-license": [edited("build.toml", '"Apache-2.0"', '"(MIT OR Apache-2.0)"')],
     "manifest-repo-id": [edited("build.toml", "acme/", "acme-two/")],
     "manifest-sources": [edited("build.toml", "csrc/scale.cpp", "csrc/../csrc/scale.cpp")],
@@ -758,6 +801,23 @@ KEEPS |= {
     ],
     "metadata-provenance": [provenance(commit="0" * 40, dirty=False)],
     "metadata-commit": [at_commit()],
+    "metadata-depends": [
+        signed(**{"python-depends": ["einops"]}),
+        signed(backend={"type": "cpu"}, **{"python-depends": []}),
+    ],
+    "metadata-sandbox": [
+        added(f"build/{NAME}.build-report.json", '{"builder": "nix"}'),
+        added(f"build/{NAME}.build-report.json", "[]"),
+    ],
+    "metadata-archs": [
+        lambda kernel, libraries: (
+            built_with("good", f"torch213-cxx11-cu130-{MACHINE}-linux")(kernel, libraries),
+            sign(
+                kernel / "build" / f"torch213-cxx11-cu130-{MACHINE}-linux",
+                backend={"type": "cuda", "archs": ["7.5", "9.0a", "10.0f", "12.1+PTX"]},
+            ),
+        ),
+    ],
     "binary-readable": [built_with("macos15"), built_with("stripped")],
     "binary-system": [built_with("macos15", "torch213-cpu-aarch64-darwin")],
     "binary-symbols": [built_with("macos15")],

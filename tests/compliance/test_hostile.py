@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kernel_actions.compliance import binary, files, metadata, source, variant
+from kernel_actions.compliance import binary, elf, files, metadata, source, variant
 from kernel_actions.compliance.engine import MOST_FINDINGS
 
 from tests.compliance.cases import INIT, VARIANT, Change, added, linked
@@ -203,6 +203,23 @@ def test_damaged_libraries_never_raise(libraries: dict[str, Path], tmp_path: Pat
         read = binary.read(path, name)
         for finding in binary.RULES.check(read, read.where):
             assert finding.message.isprintable()
+
+
+def test_headers_that_point_out_of_the_file_are_empty(libraries: dict[str, Path], tmp_path: Path) -> None:
+    chance = random.Random(11)
+    path = tmp_path / "damaged.so"
+    started = time.monotonic()
+    for library in ("rpath", "stripped"):
+        whole = libraries[library].read_bytes()
+        for _ in range(300):
+            data = bytearray(whole)
+            # The header of the file, those of its segments, and at its end those of its sections.
+            for at in (chance.randrange(16, 64), chance.randrange(64, 700), -chance.randrange(1, 1800)):
+                data[at : at + 4 if at + 4 else None] = chance.randbytes(4)
+            path.write_bytes(data)
+            header = elf.read_header(path)
+            assert len(header.symbols) < 100_000 and len(elf.symbols_alone(header)) < 10_000_000
+    assert time.monotonic() - started < 30
 
 
 def test_what_keeps_a_rule_from_looking_is_a_finding(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

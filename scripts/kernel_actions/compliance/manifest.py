@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.kernel import Kernel, is_inside, package_dir, sources
 from kernel_actions.errors import Place
+from kernel_actions.manifest import EDITION
 
 RULES: Family[Kernel] = Family()
 
@@ -19,6 +20,25 @@ _LICENSE = re.compile(r"\(?[A-Za-z0-9.+-]+\)?( (AND|OR|WITH) \(?[A-Za-z0-9.+-]+\
 @RULES.rule
 def manifest_readable(kernel: Kernel) -> Iterator[Problem]:
     yield from kernel.problems
+
+
+@RULES.rule
+def manifest_edition(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is not None and kernel.manifest.edition < EDITION:
+        what = f"is of edition {kernel.manifest.edition}, and the builder is at {EDITION}"
+        yield Problem(what, kernel.manifest.place("general"))
+
+
+@RULES.rule
+def manifest_bounds(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is None or kernel.plan is None:
+        return
+    there = {variant.backend for variant in kernel.plan.variants.variants if variant.bundled}
+    known = {one.backend for one in kernel.plan.builder.build_sets if one.bundled}
+    for backend in kernel.manifest.backends:
+        if backend in known and backend not in there:
+            what = f"no variant for {backend} is left that a release publishes"
+            yield Problem(what, kernel.manifest.place("general.backends"))
 
 
 @RULES.rule

@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kernel_actions import git
+from kernel_actions import built, git, nix_version
 from kernel_actions.compliance import files
 from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.files import Entry
 from kernel_actions.compliance.variant import METADATA, Variant
 from kernel_actions.errors import Place
+from kernel_actions.manifest import PYTHON_DEPENDENCIES
 
 RULES: Family[Variant] = Family()
 
@@ -23,6 +25,19 @@ RULES: Family[Variant] = Family()
 _UNLISTED = (METADATA, f"{METADATA}.sigstore")
 _EXTENSIONS = (".so", ".dylib", ".dll", ".pyd")
 _LARGEST_OPS = 1_000_000
+_LARGEST_REPORT = 5_000_000
+# The version of CUDA in the name of a variant.
+_CUDA = re.compile(r"-cu(\d+)(\d)-")
+# The first and the last version of CUDA that compiles for these capabilities. Source: the release notes of
+# CUDA 11.8 to 13.0.
+_CAPABILITIES = (
+    ("11.8", "99", ("8.9", "9.0")),
+    ("12.8", "99", ("10.0", "12.0")),
+    ("12.9", "99", ("10.3", "12.1")),
+    ("12.8", "12.9", ("10.1",)),
+    ("13.0", "99", ("11.0",)),
+    ("0", "12.9", ("5.0", "5.2", "5.3", "6.0", "6.1", "6.2", "7.0", "7.2")),
+)
 # What tells a revision from all others: a commit's first digits, or random characters. A version is shorter.
 _REVISION = re.compile(r"[0-9a-z]{7,}")
 
@@ -147,6 +162,48 @@ def metadata_commit(variant: Variant) -> Iterator[Problem]:
             f"was built from commit {built[:12]}, and {state.commit[:12]} is checked out",
             variant.place("provenance"),
         )
+
+
+@RULES.rule
+def metadata_depends(variant: Variant) -> Iterator[Problem]:
+    backend = variant.backend
+    allowed = {*PYTHON_DEPENDENCIES[""], *PYTHON_DEPENDENCIES.get(backend, ())}
+    if variant.kernel is not None:
+        allowed |= set(variant.kernel.all_python_depends(backend))
+    for name in variant.metadata.get("python-depends", ()):
+        if name not in allowed:
+            what = f"depends on {name}, which neither the builder nor build.toml names"
+            yield Problem(what, variant.place("python-depends"))
+
+
+@RULES.rule
+def metadata_archs(variant: Variant) -> Iterator[Problem]:
+    found = _CUDA.search(variant.path.name)
+    archs = variant.metadata.get("backend", {}).get("archs")
+    if found is None or not isinstance(archs, list):
+        return
+    cuda = f"{found[1]}.{found[2]}"
+    for arch in archs:
+        number = str(arch).removesuffix("+PTX").rstrip("af")
+        for first, last, capabilities in _CAPABILITIES:
+            is_outside = nix_version.compare(cuda, first) < 0 or nix_version.compare(cuda, last) > 0
+            if number in capabilities and is_outside:
+                what = f"declares {arch}, which CUDA {cuda} does not compile for"
+                yield Problem(what, variant.place("backend"))
+
+
+@RULES.rule
+def metadata_sandbox(variant: Variant) -> Iterator[Problem]:
+    path = built.build_report_path(variant.path)
+    if not path.exists():
+        return
+    try:
+        said = json.loads(files.read(path, _LARGEST_REPORT))
+    except (ValueError, RecursionError):
+        yield Problem("is not JSON", Place(path))
+        return
+    if isinstance(said, dict) and said.get("builder") == "nix-unsandboxed":
+        yield Problem("says that the variant was built without a sandbox", Place(path))
 
 
 def _provenance(variant: Variant, of: str) -> dict[str, Any]:
