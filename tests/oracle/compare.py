@@ -23,10 +23,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-from kernel_actions import planning
-from kernel_actions.matrix import monorepo
-from kernel_actions.planning import KernelPlan
-from kernel_actions.variants import SYSTEMS
+from kernel_actions import planning  # noqa: E402
+from kernel_actions.matrix import monorepo  # noqa: E402
+from kernel_actions.planning import KernelPlan  # noqa: E402
+from kernel_actions.variants import SYSTEMS  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:
