@@ -12,7 +12,7 @@ from kernel_actions.built import BuiltVariant
 from kernel_actions.cli import Options
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
 from kernel_actions.hub import client
-from kernel_actions.hub.client import LocalFile, Plan, Uploaded
+from kernel_actions.hub.client import Plan, Uploaded
 from kernel_actions.manifest import Manifest
 
 _CARD = "CARD.md"
@@ -90,9 +90,7 @@ def publish(
     if not hub.is_embedded and not allow_local_build:
         check_published(variants)
 
-    local: dict[str, LocalFile] = {}
-    for variant in variants:
-        local.update(client.local_files(variant.path, variant.path_in_repo))
+    local = client.local_folders({variant.path_in_repo: variant.path for variant in variants})
     local |= client.local_benchmarks(kernel_dir)
     count = f"{len(variants)} variant{'' if len(variants) == 1 else 's'}"
     console.say(f"Uploading {count} to {branch} of {repo_id} on {hub.address}")

@@ -42,11 +42,7 @@ def ours(address: str, repo_id: str, build: Path) -> int:
     """Upload as the command does; the bytes that had to be sent."""
     hub = client.connect(address)
     names = sorted(path.name for path in build.iterdir())
-    local = {
-        path: file
-        for name in names
-        for path, file in client.local_files(build / name, f"build/{name}").items()
-    }
+    local = client.local_folders({f"build/{name}": build / name for name in names})
     folders = [f"build/{name}" for name in names]
     return client.upload(hub, repo_id, "v1", local, folders, message="Upload").size
 

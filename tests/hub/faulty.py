@@ -45,6 +45,8 @@ class Faulty:
     seen: list[str] = field(default_factory=list)
     victim: int = 0
     hold: float = 1.5
+    # The bytes of objects that were sent.
+    objects: int = 0
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,6 +85,9 @@ class Faulty:
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         if "chunked" in handler.headers.get("Transfer-Encoding", ""):
             body = _chunks(handler.rfile)
+        if handler.command == "PUT":
+            with self._lock:
+                self.objects += len(body)
         fault = self._fault(handler)
         if fault == "kill":
             self._kill()

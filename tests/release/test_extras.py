@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from huggingface_hub import HfApi
 from kernel_actions import built, release
-from kernel_actions.errors import WrongSurroundings
+from kernel_actions.errors import KernelFailed, WrongSurroundings
 from kernel_actions.hub import client
 from kernel_actions.release import gate
 
@@ -119,6 +119,49 @@ def test_a_build_without_a_sandbox_or_of_changes_is_named(kernel: Kernel) -> Non
     (one,) = gate.candidates(built.find(kernel.root / "build"))
     assert one.dirty
     assert gate.built_how(one.variant.builder) == "was built by Nix without a sandbox"
+
+
+ADDED = "__all__ = ['relu', 'gelu']\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        (b"__all__ = ['a', 'b']", {"a", "b"}),
+        (b"__all__: list[str] = ('a',)\n__all__ += ['b']", {"a", "b"}),
+        (b"__all__ = [name for name in dir()]", None),
+        (b"__all__ = other.__all__", None),
+        (b"x = 1", None),
+        (b"(", None),
+    ],
+)
+def test_public_names_are_read_and_not_run(source: bytes, names: set[str] | None) -> None:
+    found = gate.public_names(source)
+    assert found == (None if names is None else frozenset(names))
+
+
+def test_a_name_is_added_to_every_published_variant_or_to_none(
+    kernel: Kernel, address: str, api: HfApi, repo_id: str, quick: list[str]
+) -> None:
+    kernel.build()
+    kernel.release(address)
+    # A variant that an earlier builder published, and this one does not make.
+    put(api, repo_id, "v1", "build/torch-xpu/__init__.py", b"__all__ = ['relu']\n")
+    metadata = {"name": "relu", "id": "relu_1", "version": 1, "license": "MIT", "python-depends": [],
+                "backend": {"type": "xpu"}}  # fmt: skip
+    put(api, repo_id, "v1", "build/torch-xpu/metadata.json", json.dumps(metadata).encode())
+    kernel.commit("fix: round", rounding="x = 1\n")
+    kernel.build()
+    assert str(kernel.release(address).plan.version) == "1.0.1"
+    init = kernel.root / "torch-ext" / "relu" / "__init__.py"
+    init.write_text(init.read_text().replace("['relu']", "['relu', 'gelu']") + "\n\ngelu = relu\n")
+    kernel.commit("feat: add gelu")
+    kernel.build()
+    with pytest.raises(KernelFailed, match="torch-xpu stays as it is and lacks gelu") as caught:
+        kernel.release(address)
+    assert "raise the major version" in str(caught.value)
+    put(api, repo_id, "v1", "build/torch-xpu/__init__.py", ADDED.encode())
+    assert str(kernel.release(address).plan.version) == "1.1.0"
 
 
 # GitHub.

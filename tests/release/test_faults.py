@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,3 +202,60 @@ def test_a_fault_at_the_requests_of_a_rollback(
         cases += 1
     with capsys.disabled():
         print(f"\n{cases} cases of the {count} requests of a rollback")
+
+
+@pytest.mark.slow
+def test_eighteen_variants_are_seen_by_one_commit_and_only_changes_are_sent(
+    sweep: Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """18 variants of 20 MB, with a reader that looks at the version all the time."""
+    names = [f"torch{number}-cxx11-cpu-x86_64-linux" for number in range(210, 228)]
+    repo_id = "acme/eighteen"
+    size = 20_000_000
+
+    def build(kernel: Kernel, changed: int) -> None:
+        for index, name in enumerate(names):
+            table = os.urandom(16) if index == changed else bytes([index]) * 16
+            kernel.build(name, table=b"\0" + table + bytes(size - 17))
+
+    seen: dict[str, None] = {}
+    is_done = threading.Event()
+
+    def look() -> None:
+        while not is_done.is_set():
+            refs = sweep.api.list_repo_refs(repo_id, repo_type="kernel")
+            seen.update({one.target_commit: None for one in refs.branches if one.name == "v1"})
+            time.sleep(0.02)
+
+    for kernel in (sweep.old, sweep.new):
+        shutil.rmtree(kernel.root / "build")
+    build(sweep.old, -1)
+    sweep.proxy.objects = 0
+    first = sweep.old.release(sweep.proxy.url, repo_id=repo_id, git_tag=False)
+    sent_first = sweep.proxy.objects
+    reader = threading.Thread(target=look, daemon=True)
+    reader.start()
+    build(sweep.new, 3)
+    sweep.proxy.objects = 0
+    staged = sweep.new.release(sweep.proxy.url, repo_id=repo_id, git_tag=False, stages=("stage",))
+    sent_stage, sweep.proxy.objects = sweep.proxy.objects, 0
+    second = sweep.release(repo_id)
+    rolled = rollback.carry_out(rollback.prepare(client.connect(sweep.proxy.url), repo_id, "v1.0.0"))
+    sent_rest = sweep.proxy.objects
+    time.sleep(0.2)
+    is_done.set()
+    reader.join()
+    assert titles(sweep.api, repo_id, "v1") == [
+        "Roll back to 1.0.0", "Release 1.0.1", "Release 1.0.0", "initial commit",
+    ]  # fmt: skip
+    assert set(seen) <= {first.commit, second.commit, rolled.commit}
+    assert staged.staged not in seen
+    # The name of the repository is part of each object.
+    assert len(names) * size <= sent_first < len(names) * (size + 100)
+    assert size <= sent_stage < size + 100
+    assert sent_rest == 0
+    with capsys.disabled():
+        print(
+            f"\nfirst release {sent_first} bytes of objects, a patch of one variant {sent_stage}, "
+            f"promotion and rollback {sent_rest}; the reader saw {len(seen)} commits"
+        )

@@ -17,6 +17,7 @@ import tempfile
 import urllib.request
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,10 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 # How often a commit is planned anew when others commit at the same time.
 _ATTEMPTS = 5
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+# A Hub keeps a larger file as LFS whatever it holds.
+_LARGEST_IN_GIT = 10_000_000
+# Hashing leaves the interpreter alone, so that several threads get several cores.
+_HASHING_THREADS = 4
 _BENCHMARK = re.compile(r"benchmarks/benchmark[^/]*\.py")
 # Left behind by Python where a variant was imported; no part of it, and other on each machine.
 _BYTECODE = "__pycache__"
@@ -60,7 +65,8 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A file to upload: where it is, its size in bytes, its git id and its SHA-256."""
+    """A file to upload: where it is, its size in bytes, its git id (empty for one that is too large to be
+    kept in git itself) and its SHA-256."""
 
     source: Path
     size: int
@@ -189,19 +195,32 @@ def local_file(source: Path) -> LocalFile:
     size = source.stat().st_size
     sha1 = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
     sha256 = hashlib.sha256()
+    is_large = size > _LARGEST_IN_GIT
     with source.open("rb") as file:
         while chunk := file.read(1 << 20):
-            sha1.update(chunk)
+            if not is_large:
+                sha1.update(chunk)
             sha256.update(chunk)
-    return LocalFile(source, size, sha1.hexdigest(), sha256.hexdigest())
+    return LocalFile(source, size, "" if is_large else sha1.hexdigest(), sha256.hexdigest())
 
 
 def local_files(folder: Path, path_in_repo: str) -> dict[str, LocalFile]:
-    """The files of ``folder`` but for Python's bytecode, by their path in the repository.
+    """The files of ``folder`` but for Python's bytecode, by their path in the repository; see
+    ``local_folders``."""
+    return local_folders({path_in_repo: folder})
 
-    Raises ``WrongInput`` for a link out of the folder: what a build links to is not published.
+
+def local_folders(folders: Mapping[str, Path]) -> dict[str, LocalFile]:
+    """The files of ``folders``, which are by their path in the repository, but for Python's bytecode.
+
+    Raises ``WrongInput`` for a link out of its folder: what a build links to is not published.
     """
-    found: dict[str, LocalFile] = {}
+    found = {path: file for to, folder in folders.items() for path, file in _listed(folder, to)}
+    with ThreadPoolExecutor(_HASHING_THREADS) as executor:
+        return dict(zip(found, executor.map(local_file, found.values()), strict=True))
+
+
+def _listed(folder: Path, path_in_repo: str) -> Iterator[tuple[str, Path]]:
     root = folder.resolve()
     for parent, names, files in os.walk(root):
         names[:] = sorted(name for name in names if name != _BYTECODE)
@@ -212,8 +231,7 @@ def local_files(folder: Path, path_in_repo: str) -> dict[str, LocalFile]:
         for name in sorted(files):
             path = Path(parent, name)
             if path.suffix != ".pyc":
-                found[f"{path_in_repo}/{path.relative_to(root).as_posix()}"] = local_file(path)
-    return found
+                yield f"{path_in_repo}/{path.relative_to(root).as_posix()}", path
 
 
 def is_benchmark(path: str) -> bool:
@@ -475,15 +493,12 @@ def commit(
 def _change_operations(
     changes: Changes,
 ) -> list[CommitOperationAdd | CommitOperationCopy | CommitOperationDelete]:
-    from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete
+    from huggingface_hub import CommitOperationCopy, CommitOperationDelete
 
     return [
         # Deleted first, so that a folder can take the place of a file.
         *(CommitOperationDelete(path, is_folder=False) for path in changes.deleted),
-        *(
-            CommitOperationAdd(path, file.source if isinstance(file, LocalFile) else file)
-            for path, file in changes.added.items()
-        ),
+        *(_addition(path, file) for path, file in changes.added.items()),
         *(
             CommitOperationCopy(copy.path, path, src_revision=copy.revision)
             for path, copy in changes.copied.items()
@@ -508,13 +523,24 @@ def remote_files(hub: Hub, repo_id: str, revision: str) -> dict[str, RemoteFile]
 def _operations(
     planned: Plan, local: Mapping[str, LocalFile]
 ) -> list[CommitOperationAdd | CommitOperationDelete]:
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+    from huggingface_hub import CommitOperationDelete
 
     # Deleted first, so that a folder can take the place of a file.
     return [
         *(CommitOperationDelete(path, is_folder=False) for path in planned.deleted),
-        *(CommitOperationAdd(path, local[path].source) for path in planned.added),
+        *(_addition(path, local[path]) for path in planned.added),
     ]
+
+
+def _addition(path: str, file: LocalFile | bytes) -> CommitOperationAdd:
+    from huggingface_hub import CommitOperationAdd
+
+    if isinstance(file, bytes):
+        return CommitOperationAdd(path, file)
+    operation = CommitOperationAdd(path, file.source)
+    # It was read to be compared, and need not be read again before it is sent.
+    operation.upload_info.sha256 = bytes.fromhex(file.sha256)
+    return operation
 
 
 def _default_token() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -182,6 +183,52 @@ def _variant_lacks(one: Candidate, conditions: Conditions) -> Iterator[Lack]:
         yield Lack(one.name, "was built with uncommitted changes", "commit them, then build it again")
     if one.untested:
         yield Lack(one.name, one.untested, f"test it: --variant {one.name}")
+
+
+def public_names(source: bytes) -> frozenset[str] | None:
+    """The names that the ``__all__`` of an ``__init__.py`` lists; ``None`` when that is no plain list."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    found: frozenset[str] | None = None
+    for one in tree.body:
+        targets = one.targets if isinstance(one, ast.Assign) else []
+        if isinstance(one, ast.AnnAssign | ast.AugAssign):
+            targets = [one.target]
+        if not any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            continue
+        value = getattr(one, "value", None)
+        if not isinstance(value, ast.List | ast.Tuple):
+            return None
+        names = [item.value for item in value.elts if isinstance(item, ast.Constant)]
+        if len(names) != len(value.elts) or not all(isinstance(name, str) for name in names):
+            return None
+        added = frozenset(str(name) for name in names)
+        found = (found or frozenset()) | added if isinstance(one, ast.AugAssign) else added
+    return found
+
+
+def kept_lacks(
+    new: frozenset[str] | None, before: frozenset[str] | None, kept: Mapping[str, frozenset[str] | None]
+) -> tuple[Lack, ...]:
+    """The variants that are kept although this release adds public names which they do not have.
+
+    Who loads the version gets one variant or another, and has to find the same names in each: within a major
+    version, a name is added to every published variant or to none. ``new`` are the names of what is released,
+    ``before`` those of what it replaces, ``kept`` those of the variants that stay; ``None``: not known.
+    """
+    added = (new or frozenset()) - (before or frozenset())
+    lacking = {name: sorted(added - names) for name, names in kept.items() if names is not None}
+    return tuple(
+        Lack(
+            name,
+            f"stays as it is and lacks {', '.join(names)}, which this release adds",
+            "build this variant too, or raise the major version: version in build.toml",
+        )
+        for name, names in sorted(lacking.items())
+        if names
+    )
 
 
 def _broken_rules(report: Report, names: Collection[str]) -> Iterator[Lack]:

@@ -98,9 +98,7 @@ def prepare(
         raise WrongInput(f"{kernel_dir} is not in a git repository with a commit", repair="commit it first")
     variants = () if from_staged else built.find(kernel_dir / build_dir, names)
     upload.check_versions(variants, kernel)
-    local: dict[str, LocalFile] = {}
-    for variant in variants:
-        local.update(client.local_files(variant.path, variant.path_in_repo))
+    local = client.local_folders({variant.path_in_repo: variant.path for variant in variants})
     local |= {} if from_staged else client.local_benchmarks(kernel_dir)
     there = on_hub.read(hub, repo_id, f"v{kernel.version}")
     released += _released_on_hub(there, released, repository, state, takes_any=rehearsal)

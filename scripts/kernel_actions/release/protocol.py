@@ -59,7 +59,28 @@ def lacks(release: Release) -> tuple[Lack, ...]:
 
     variants = [one.variant for one in release.candidates]
     report = compliance.check(release.kernel_dir, variants)
-    return gate.lacks(release.candidates, release.conditions, report, release.build_dir)
+    found = gate.lacks(release.candidates, release.conditions, report, release.build_dir)
+    return found + _kept_lacks(release)
+
+
+def _kept_lacks(release: Release) -> tuple[Lack, ...]:
+    """What the variants that are kept would lack. Version 0 promises nothing, and a partial release is a
+    rehearsal, which keeps what this machine cannot build."""
+    made, hub = release.plan, release.hub
+    kept = [one.name for one in made.variants if one.action == "keep"]
+    if not kept or not release.candidates or release.conditions.is_partial or made.version.major == 0:
+        return ()
+
+    def there(name: str) -> frozenset[str] | None:
+        source = client.read_file(hub, made.repo_id, made.branch, f"build/{name}/__init__.py")
+        return None if source is None else gate.public_names(source)
+
+    sources = [one.variant.path / "__init__.py" for one in release.candidates]
+    new = [names for path in sources if (names := gate.public_names(path.read_bytes())) is not None]
+    replaced = next((one.name for one in made.variants if one.action in ("replace", "unchanged")), None)
+    return gate.kept_lacks(
+        frozenset().union(*new), there(replaced) if replaced else None, {name: there(name) for name in kept}
+    )
 
 
 def check_gate(release: Release, missing: tuple[Lack, ...]) -> None:
