@@ -701,6 +701,10 @@ KEEPS |= {
             edit(kernel / "build.toml", "version = 3", 'version = 3\npython-depends = ["einops"]'),
             write(kernel / "torch-ext/tiny_scale/a.py", "from einops import rearrange\n"),
         ),
+        lambda kernel, _: (
+            edit(kernel / "build.toml", 'backends = ["cpu"]', 'backends = ["cpu", "tpu"]'),
+            write(kernel / "torch-ext/tiny_scale/a.py", "import jax.numpy as jnp\n"),
+        ),
     ],
     "source-fake": [
         # One that writes to its arguments, one with a function behind it, one in a comment.
@@ -831,6 +835,8 @@ KEEPS |= {
     "binary-init": [
         built_with("stripped-good"),
         built_with("other-init", f"tvm-ffi01-cpu-{MACHINE}-linux"),
+        # A library beside the module.
+        lambda kernel, libraries: shutil.copy(libraries["needed"], kernel / VARIANT / "libmore.so"),
         noarch(),
     ],
     "binary-macos": [built_with("macos15", "torch213-cpu-aarch64-darwin")],

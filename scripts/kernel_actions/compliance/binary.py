@@ -79,8 +79,10 @@ class Binary:
 
     @property
     def is_main(self) -> bool:
-        """Whether it is the module that the package imports: one that lies beside it."""
-        return self.variant is not None and self.path.parent == self.variant.path
+        """Whether it is the module that the package imports: it lies there, with the variant's id for a name."""
+        if self.variant is None or self.path.parent != self.variant.path:
+            return False
+        return self.variant.id in ("", self.path.name.partition(".")[0])
 
     @cached_property
     def codes(self) -> tuple[Code, ...]:

@@ -48,6 +48,11 @@ _SCHEMA = re.compile(r'\s*((?:"(?:\\.|[^"\\\n])*"\s*)+)\)')
 _STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 # Implementations in C++ that serve for fake tensors too.
 _IMPLEMENTED = re.compile(r"\b(?:k?Meta|k?Composite(?:Implicit|Explicit)\w*)\b")
+# What is there wherever Torch has the backend.
+_MODULES_OF_BACKENDS = {
+    "neuron": ("nki", "neuronxcc", "torch_neuronx"),
+    "tpu": ("jax", "jaxlib", "torch_tpu"),
+}
 # The modules of the packages that the builder has, where they are not named like them.
 _MODULES = {
     "nvidia-cutlass-dsl": ("cutlass", "cuda"),
@@ -236,8 +241,10 @@ def _allowed_modules(kernel: Manifest) -> frozenset[str]:
     """What the package may import: Python's own, Torch with Triton, and what build.toml depends on."""
     names = {one for backend in ("", *kernel.backends) for one in kernel.all_python_depends(backend)}
     found = {module for name in names for module in _MODULES.get(name, (name.replace("-", "_"),))}
+    found |= {module for backend in kernel.backends for module in _MODULES_OF_BACKENDS.get(backend, ())}
     if kernel.binding.framework == "tvm-ffi":
-        found.add("tvm_ffi")
+        # Its kernels are for any framework, and look for which of them there are.
+        found |= {"tvm_ffi", "jax", "jax_tvm_ffi"}
     if any(kernel.all_kernel_depends(backend) for backend in ("", *kernel.backends)):
         found.add("kernels")
     # By their absolute names there is another rule about them.
