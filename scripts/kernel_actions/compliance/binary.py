@@ -79,7 +79,7 @@ class Binary:
 
     @property
     def is_main(self) -> bool:
-        """Whether it is the module that the package imports: it lies there, with the variant's id for a name."""
+        """Whether it is the module that the package imports: it lies there, named like its id."""
         if self.variant is None or self.path.parent != self.variant.path:
             return False
         return self.variant.id in ("", self.path.name.partition(".")[0])
