@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import HfApi, constants
+from huggingface_hub.utils._http import close_session
 from kernel_actions import release
 from kernel_actions.errors import KernelActionsError
 from kernel_actions.hub import client, patience
@@ -206,10 +207,13 @@ def test_a_fault_at_the_requests_of_a_rollback(
 
 @pytest.mark.slow
 def test_eighteen_variants_are_seen_by_one_commit_and_only_changes_are_sent(
-    sweep: Sweep, capsys: pytest.CaptureFixture[str]
+    sweep: Sweep, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """18 variants of 20 MB, with a reader that looks at the version all the time."""
-    names = [f"torch{number}-cxx11-cpu-x86_64-linux" for number in range(210, 228)]
+    monkeypatch.setattr(patience, "TIMEOUT", 60.0)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 60)
+    close_session()
+    names = [f"torch{number}-cxx11-cu130-x86_64-linux" for number in range(210, 228)]
     repo_id = "acme/eighteen"
     size = 20_000_000
 
