@@ -155,6 +155,19 @@ def changed_since(directory: Path, reference: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in (changed + untracked).split("\0") if name))
 
 
+def raw_difference(directory: Path, reference: str) -> tuple[str, str] | None:
+    """The common ancestor of ``reference`` and the checked-out commit, and how the tracked files of the folder
+    differ from it, as ``git diff --raw -z`` lists them; ``None`` where there is none."""
+    base = _ask(directory, "merge-base", f"{reference}^{{commit}}", "HEAD")
+    if base is None:
+        return None
+    listed = _ask(
+        directory, "diff", "--raw", "-z", "--no-abbrev", "--no-renames", "--no-ext-diff",
+        "--ignore-submodules=dirty", base.split()[0], "--", ":/",
+    )  # fmt: skip
+    return None if listed is None else (base.split()[0], listed)
+
+
 def contains(directory: Path, commit: str, ancestor: str) -> bool:
     """Whether ``ancestor`` is ``commit`` or before it. One that is not here is not."""
     return _ask(directory, "merge-base", "--is-ancestor", ancestor, commit) is not None

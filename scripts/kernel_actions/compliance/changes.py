@@ -81,18 +81,15 @@ def read(kernel_dir: Path, reference: str) -> Comparison:
     """
     git.changed_since(kernel_dir, reference)  # Says what is wrong with the reference or the clone.
     state = git.state(kernel_dir)
-    base = git._ask(kernel_dir, "merge-base", f"{reference}^{{commit}}", "HEAD")
-    listed = base and git._ask(
-        kernel_dir, "diff", "--raw", "-z", "--no-abbrev", "--no-renames", "--no-ext-diff",
-        "--ignore-submodules=dirty", base.split()[0], "--", ":/",
-    )  # fmt: skip
-    if state is None or base is None or listed is None:
+    found = git.raw_difference(kernel_dir, reference)
+    if state is None or found is None:
         raise WrongSurroundings(f"git cannot compare {kernel_dir} with {reference[:80]!r}")
+    base, listed = found
     root = state.root.resolve()
     folder = os.path.relpath(kernel_dir.resolve(), root)
     prefix = "" if folder == "." else f"{folder}/"
     changes = tuple(_parse(listed, kernel_dir, root, prefix))
-    return Comparison(kernel_dir, base.split()[0], prefix, changes)
+    return Comparison(kernel_dir, base, prefix, changes)
 
 
 def _parse(listed: str, kernel_dir: Path, root: Path, folder: str) -> Iterator[Change]:
