@@ -156,8 +156,8 @@ def changed_since(directory: Path, reference: str) -> tuple[str, ...]:
 
 
 def raw_difference(directory: Path, reference: str) -> tuple[str, str] | None:
-    """The common ancestor of ``reference`` and the checked-out commit, and how the tracked files of the folder
-    differ from it, as ``git diff --raw -z`` lists them; ``None`` where there is none."""
+    """The common ancestor of ``reference`` and the checked-out commit, and how the tracked files of the
+    folder differ from it, as ``git diff --raw -z`` lists them; ``None`` where there is none."""
     base = _ask(directory, "merge-base", f"{reference}^{{commit}}", "HEAD")
     if base is None:
         return None
