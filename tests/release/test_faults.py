@@ -57,6 +57,10 @@ class Sweep:
         return self.new.release(address or self.proxy.url, repo_id=repo_id, git_tag=False)
 
 
+# Some faults are answers that come a byte at a time: minutes of waiting.
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
 def sweep(
     tmp_path: Path, address: str, api: HfApi, quick: list[str], monkeypatch: pytest.MonkeyPatch
