@@ -263,8 +263,8 @@ def rules_page() -> str:
         "What [`compliance`](actions/compliance.md) checks. An error fails the command, a warning is shown. "
         "KA1xx are about build.toml, KA2xx about flake.lock, KA3xx about the sources; these are checked by "
         "`--source-only` too. KA5xx are about the files of a built variant, KA6xx about its metadata.json, "
-        "KA7xx about its extensions. KA4xx are about what a pull request changes (`--base`), KA8xx about workflows, and "
-        "KA9xx about the waivers of kernel-actions.toml.",
+        "KA7xx about its extensions. KA4xx are about what a pull request changes (`--base`), KA8xx about "
+        "workflows, and KA9xx about the waivers of kernel-actions.toml.",
         "",
         "| Rule | | Severity |",
         "| --- | --- | --- |",

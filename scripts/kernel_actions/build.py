@@ -130,12 +130,13 @@ def _is_for_nix(options: Options) -> bool:
     if options.backend_tool == "local" or not (options.kernel_dir / "build.toml").is_file():
         return False
     if not options.variant:
-        console.say("Building with the local builder, for this machine: no --variant is named for Nix")
         return False
     from kernel_actions.nix import checks
 
     reason = checks.why_not_nix(options.kernel_dir)
-    console.say(f"Building with the local builder: {reason}" if reason else "Building with Nix")
+    # The local builder starts anew in its environment, and asks again there.
+    if not reason or not sys.flags.no_site:
+        console.say(f"Building with the local builder: {reason}" if reason else "Building with Nix")
     return not reason
 
 

@@ -43,7 +43,8 @@ def load(arguments: argparse.Namespace) -> tuple[ModuleType | None, dict[str, An
     file = kernel.__file__
     if file is None:
         raise RuntimeError("the loaded kernel is not a file")
-    names = list(getattr(kernel, "__all__", [])) or [one for one in dir(kernel) if not one.startswith("_")]
+    public = list(getattr(kernel, "__all__", [])) or [one for one in dir(kernel) if not one.startswith("_")]
+    names = [one for one in public if not isinstance(getattr(kernel, one, None), ModuleType)]
     return kernel, {**answer, "variant": Path(file).parent.name, "names": names, "file": file}
 
 

@@ -31,6 +31,12 @@ from tests.hub.helpers import (
 OTHER = "torch-cuda"
 
 
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused requests are tried again after seconds, which test_patience.py is about."""
+    monkeypatch.setattr("kernel_actions.hub.patience.PAUSE", 0.01)
+
+
 @pytest.fixture
 def kernel(tmp_path: Path) -> Path:
     return write_kernel(tmp_path / "kernel")
