@@ -134,8 +134,8 @@ def _is_for_nix(options: Options) -> bool:
     from kernel_actions.nix import checks
 
     reason = checks.why_not_nix(options.kernel_dir)
-    # The local builder starts anew in its environment, and asks again there.
-    if not reason or not sys.flags.no_site:
+    # The local builder starts anew in its environment, where this was said already.
+    if not reason or sys.flags.no_site:
         console.say(f"Building with the local builder: {reason}" if reason else "Building with Nix")
     return not reason
 
