@@ -10,10 +10,10 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from kernel_actions.errors import KernelFailed, Place, WrongInput
 
@@ -66,7 +66,7 @@ def read(folder: Path) -> BuiltVariant:
         if not (folder / name).is_file():
             raise KernelFailed(f"the variant has no {name}", where=Place(folder), repair=_AGAIN)
     where = Place(folder / "metadata.json")
-    metadata = _read_json(where.path)
+    metadata = read_json(where.path)
     backend = metadata.get("backend")
     kind = backend.get("type") if isinstance(backend, dict) else None
     version = metadata.get("version")
@@ -75,7 +75,7 @@ def read(folder: Path) -> BuiltVariant:
     if not isinstance(version, int):
         raise KernelFailed("has no version", where=where, repair=_AGAIN)
     report = build_report_path(folder)
-    said = _read_json(report) if report.is_file() else {}
+    said = read_json(report) if report.is_file() else {}
     return BuiltVariant(
         path=folder,
         backend=kind,
@@ -106,7 +106,7 @@ def check_intact(variant: BuiltVariant) -> None:
     The digest is the builder's: of every file but metadata.json, its signature and bytecode, in
     base64. A variant whose metadata.json lists none is not checked.
     """
-    digest = _read_json(variant.path / "metadata.json").get("digest")
+    digest = read_json(variant.path / "metadata.json").get("digest")
     if not isinstance(digest, dict):
         return
     listed = digest.get("files")
@@ -157,14 +157,23 @@ def choose(build_dir: Path, name: str) -> BuiltVariant:
     return read(build_dir / names[0])
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write a file so that it is there whole or not at all, whenever this process ends."""
+    with written_whole(path, mode) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def written_whole(path: Path, mode: int = 0o644) -> Iterator[BinaryIO]:
+    """A file to write and to read again, which is ``path`` once that is done; until then only this user can
+    read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    # A name may have 255 bytes, and this one is longer.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
     try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
+        with open(descriptor, "w+b") as file:
+            yield file
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -177,7 +186,8 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_whole(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, repair: str = _AGAIN) -> dict[str, Any]:
+    """The object in a small JSON file. Raises ``KernelFailed`` when there is none."""
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST_JSON + 1)
@@ -187,7 +197,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise KernelFailed("is not a JSON object", where=Place(path), repair=_AGAIN)
+        raise KernelFailed("is not a JSON object", where=Place(path), repair=repair)
     return value
 
 

@@ -660,14 +660,7 @@ def _write_changed(path: Path, content: str) -> None:
 
 def _write_secret(path: Path, content: str) -> None:
     """Write a file that nobody but this user can ever read."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    built.write_whole(path, content.encode(), mode=0o600)
 
 
 def _write_as_root(path: Path, content: str) -> None:

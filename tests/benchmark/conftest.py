@@ -11,20 +11,8 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import ROOT, kernel_actions
+from tests.test_command.helpers import BUILD
 
-BUILD = """\
-[general]
-name = "tiny"
-version = 1
-license = "Apache-2.0"
-edition = 5
-backends = ["cpu"]
-
-[general.hub]
-repo-id = "test/tiny"
-
-[torch-noarch]
-"""
 # A loop of Python's: bound by instructions, in one thread, so that a busy machine disturbs it little.
 CODE = """\
 def work(x):

@@ -13,28 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import ROOT, kernel_actions
+from tests.test_command.helpers import BUILD, MARKED, METADATA
 
-BUILD = """\
-[general]
-name = "tiny"
-version = 1
-license = "Apache-2.0"
-edition = 5
-backends = ["cpu"]
-
-[general.hub]
-repo-id = "test/tiny"
-
-[torch-noarch]
-"""
-METADATA = {
-    "name": "tiny",
-    "id": "_tiny_cpu_0000000",
-    "version": 1,
-    "license": "Apache-2.0",
-    "python-depends": [],
-    "backend": {"type": "cpu"},
-}
 PASSING = """\
 import pytest
 from kernels import get_kernel
@@ -45,7 +25,6 @@ def test_it():
     assert kernel.__file__.endswith("build/torch-cpu/__init__.py")
     assert kernel.ANSWER == 42
 """
-MARKED = "import pytest\npytestmark = pytest.mark.kernels_ci\n"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernel_actions import __version__, built, console, download, github, manifest
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput, WrongSurroundings
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kernel_actions.cli import Options
 
 _METADATA = "metadata.json"
-# A metadata.json has some kilobytes, a licence some dozens of them.
+# A licence has some dozens of kilobytes.
 _LARGEST = 5_000_000
 _LICENSES = re.compile(r"(?:LICEN[CS]E|COPYING|NOTICE|AUTHORS)(?:[.-][A-Za-z0-9._-]{1,40})?", re.IGNORECASE)
 _LIBRARY = re.compile(r"\.(?:so(?:\.[0-9.]+)?|dylib|dll|pyd)$")
@@ -106,7 +106,7 @@ def make(source: Source, output: Path, seconds: int) -> Made:
     """
     identity = tags.identify(source.variant)
     files = _files(source.folder)
-    values = _values(source.folder / _METADATA)
+    values = built.read_json(source.folder / _METADATA, repair="")
     kernel = metadata.read(values, source.folder / _METADATA, source.repo_id)
     if _METADATA not in files:
         raise KernelFailed(f"has no {_METADATA}", where=Place(source.folder))
@@ -146,20 +146,6 @@ def _files(folder: Path) -> dict[str, Path]:
                 f"has a file {name!r}, whose name no builder makes", where=Place(folder)
             ) from error
     return files
-
-
-def _values(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
-        values = json.loads(data) if len(data) <= _LARGEST else None
-    except OSError as error:
-        raise KernelFailed(f"cannot be read: {error.strerror}", where=Place(path)) from error
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise KernelFailed("is not a JSON object", where=Place(path))
-    return values
 
 
 def _check_libraries(source: Source, identity: Identity, files: dict[str, Path]) -> bool:

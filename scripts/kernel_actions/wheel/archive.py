@@ -6,14 +6,13 @@ import base64
 import csv
 import hashlib
 import io
-import os
 import stat
-import tempfile
 import time
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
+
+from kernel_actions import built
 
 _CHUNK = 1 << 20
 
@@ -25,22 +24,13 @@ def write(path: Path, files: Mapping[str, Path | bytes], info: str, seconds: int
     recommends; modes are 755 for extensions and 644 for the rest; the time of all is ``seconds`` since
     1970, in UTC.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
-    try:
-        with open(descriptor, "w+b") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-                _add_all(archive, files, info, time.gmtime(seconds)[:6])
-            file.seek(0)
-            digest = hashlib.sha256()
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with built.written_whole(path) as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+            _add_all(archive, files, info, time.gmtime(seconds)[:6])
+        file.seek(0)
+        digest = hashlib.sha256()
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
     return digest.hexdigest()
 
 
