@@ -22,7 +22,6 @@ _KEPT_FOR_PUSH = re.compile(
     r"GIT_CONFIG_(COUNT|KEY_\d+|VALUE_\d+)|GIT_SSH(_COMMAND|_VARIANT)?|(GIT|SSH)_ASKPASS|SSH_AUTH_SOCK|"
     r"SSH_AGENT_PID|(GH|GITHUB)_TOKEN|GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)"
 )
-_CREDENTIALS = re.compile(r"://[^/@\s]+@")
 # Who makes a tag where git does not know who the user is, as on most runners.
 _FALLBACK_IDENTITY = ("-c", "user.name=kernel-actions", "-c", "user.email=kernel-actions@localhost")
 # A remote that stops answering ends the command after a minute.
@@ -286,7 +285,7 @@ def _said(finished: process.Finished) -> str:
     lines = [line for line in finished.output.splitlines() if line.strip() and not line.startswith("hint:")]
     telling = [line for line in lines if line.startswith(("fatal:", "error:", " ! "))]
     text = (telling or lines or [f"exit code {finished.returncode}"])[0]
-    return printable(_CREDENTIALS.sub("://***@", text))[:300]
+    return printable(process.without_credentials(text))[:300]
 
 
 def _ask(directory: Path, *arguments: str) -> str | None:

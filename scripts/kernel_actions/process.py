@@ -61,6 +61,11 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def without_credentials(text: str) -> str:
+    """``text`` without users and passwords inside its addresses."""
+    return _SECRET_VALUE.sub("://***@", text)
+
+
 def run(
     arguments: Sequence[str | Path],
     *,

@@ -24,7 +24,7 @@ from kernel_actions.errors import (
     WrongInput,
     WrongSurroundings,
 )
-from kernel_actions.nix import configuration, disk, preflight
+from kernel_actions.nix import cli, configuration, disk, preflight
 from kernel_actions.nix.configuration import Found, Setting, Store
 
 if TYPE_CHECKING:
@@ -425,7 +425,7 @@ def differences(wish: Wish, state: State) -> list[KernelActionsError]:
         return ""
 
     features = set(state.settings.get("experimental-features", "").split())
-    missing = [one for one in configuration.FEATURES if one not in features]
+    missing = [one for one in cli.FEATURES if one not in features]
     if missing:
         problems.append(
             WrongSurroundings(
@@ -687,5 +687,5 @@ def _write_as_root(path: Path, content: str) -> None:
             finished = process.run([*disk.as_root(), *command], time_limit=60.0)
             if finished.returncode != 0:
                 raise WrongSurroundings(
-                    f"cannot be written: {configuration.reason(finished)}", where=Place(path)
+                    f"cannot be written: {cli.reason(finished.output)}", where=Place(path)
                 )

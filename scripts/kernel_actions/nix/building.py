@@ -31,7 +31,7 @@ from kernel_actions.errors import (
 )
 from kernel_actions.local_builder import layout, sources
 from kernel_actions.manifest import Manifest
-from kernel_actions.nix import checks, diagnostics, memory, results, store
+from kernel_actions.nix import checks, cli, diagnostics, memory, results, store
 from kernel_actions.nix.checks import Source, Wanted
 from kernel_actions.nix.log import Event, Log, Progress, plain, short_name
 from kernel_actions.nix.results import NixBuildReport, Tree
@@ -433,9 +433,9 @@ class _Job:
 
             try:
                 finished = process.run(
-                    ["nix", *store.FEATURES, *_BUILD, *extra, reference],
+                    [*cli.NIX, *_BUILD, *extra, reference],
                     directory=self._request.kernel_dir,
-                    environment=store.environment(),
+                    environment=cli.environment(),
                     on_line=on_line,
                     time_limit=left,
                 )

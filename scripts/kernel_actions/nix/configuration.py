@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from kernel_actions import process
 from kernel_actions.errors import Place, WrongSurroundings, printable
+from kernel_actions.nix import cli
 
 # Where the builder's own CI puts what it builds: huggingface/kernels, flake.nix.
 BUILDER_CACHE = "https://huggingface.cachix.org"
 BUILDER_KEY = "huggingface.cachix.org-1:ynTPbLS0W8ofXd9fDjk1KvoFky9K2jhxe6r4nXAkc/o="
-FEATURES = ("nix-command", "flakes")
 # The settings that are shown, in this order.
 SHOWN = (
     "experimental-features",
@@ -63,7 +63,6 @@ _GIGABYTE = 1_000_000_000
 _DEEPEST_INCLUDE = 20
 # Even a daemon that collects garbage answers in this time, in seconds.
 _PATIENCE = 60.0
-_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 # Where installers put Nix. A runner that was started before it was installed has none of them on its PATH.
 _PLACES = (
     "/nix/var/nix/profiles/default/bin",
@@ -293,7 +292,7 @@ def wanted(
     fitting_jobs, fitting_cores = jobs_and_cores(machine.cores, machine.memory)
     min_free, max_free = free_space(machine.disk)
     lines = [
-        ("extra-experimental-features", " ".join(FEATURES)),
+        ("extra-experimental-features", " ".join(cli.FEATURES)),
         ("extra-substituters", " ".join(substituters)),
         ("extra-trusted-public-keys", " ".join(keys)),
         # Metal's compiler is outside of any sandbox: the builder's derivations ask for relaxed there.
@@ -365,47 +364,23 @@ def without_token(content: str, token: str) -> str:
     return "".join(line for line in content.splitlines(keepends=True) if token not in line)
 
 
-def nix(
-    *arguments: str | Path,
-    directory: Path | None = None,
-    changes: Mapping[str, str] | None = None,
-    time_limit: float = _PATIENCE,
-) -> process.Finished:
-    """Run ``nix`` with flakes enabled, whatever its configuration says."""
-    return process.run(
-        ["nix", "--extra-experimental-features", " ".join(FEATURES), *arguments],
-        directory=directory,
-        environment=process.without_secrets(os.environ) | dict(changes or {}),
-        time_limit=time_limit,
-    )
-
-
-def reason(finished: process.Finished, which: int = -1) -> str:
-    """What ``nix`` gave as its reason to fail, in one line: the last one, unless ``which`` says otherwise."""
-    plain = _COLOURS.sub("", finished.output)
-    lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("error:") and line != "error:"]
-    chosen = (errors or lines or ["it gave no reason"])[which]
-    return printable(chosen.removeprefix("error:").strip())[:300]
-
-
 def effective(changes: Mapping[str, str] | None = None) -> dict[str, str]:
     """All settings as Nix has them; with ``changes`` to its environment, as it would have them.
 
     Raises ``WrongSurroundings`` when Nix does not tell, as for a nix.conf that it refuses.
     """
     # Named `config show` since 2.20; those with both print the same.
-    for command in (["show-config"], ["config", "show"]):
+    for words in (("show-config",), ("config", "show")):
         # Whoever enables no features is to be told so by the answer.
         finished = process.run(
-            ["nix", "--extra-experimental-features", "nix-command", *command],
-            environment=process.without_secrets(os.environ) | dict(changes or {}),
+            ["nix", "--extra-experimental-features", "nix-command", *words],
+            environment=cli.environment() | dict(changes or {}),
             time_limit=_PATIENCE,
         )
         pairs = [line.partition(" = ") for line in finished.output.splitlines() if " = " in line]
         if finished.returncode == 0 and pairs:
             return {name.strip(): value.strip() for name, _, value in pairs}
-    raise WrongSurroundings(f"Nix does not show its configuration: {reason(finished)}")
+    raise WrongSurroundings(f"Nix does not show its configuration: {cli.reason(finished.output)}")
 
 
 def of_system() -> dict[str, str]:
@@ -416,15 +391,15 @@ def of_system() -> dict[str, str]:
 def store() -> Store:
     """The store that Nix works with. Raises ``WrongSurroundings`` when it cannot be reached."""
     # Named `store info` since 2.19.
-    for command in ("ping", "info"):
-        finished = nix("store", command)
+    for verb in ("ping", "info"):
+        finished = cli.run("store", verb, time_limit=_PATIENCE)
         found = re.search(r"^Store URL: (\S+)", finished.output, re.MULTILINE)
         if finished.returncode == 0 and found is not None:
             trusted = re.search(r"^Trusted: (\d)", finished.output, re.MULTILINE)
             refused = re.findall(r"ignoring untrusted substituter '([^']+)'", finished.output)
             return Store(found[1], None if trusted is None else trusted[1] == "1", tuple(refused))
     raise WrongSurroundings(
-        f"Nix cannot use its store: {reason(finished)}",
+        f"Nix cannot use its store: {cli.reason(finished.output)}",
         repair="start the Nix daemon, or run as the user who owns the store",
     )
 

@@ -220,6 +220,11 @@ def is_network(text: str) -> bool:
     return _NETWORK.search(text) is not None
 
 
+def is_fetch(text: str) -> bool:
+    """Whether something could not be fetched: the network failed, or a server refused."""
+    return is_network(text) or re.search(r"HTTP error|cannot connect|timed out", text) is not None
+
+
 def _lines_of(derivation: str, lines_of: Mapping[str, Sequence[str]]) -> Sequence[str]:
     return lines_of.get(derivation, ())
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernel_actions import process, toml_file
-from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
+from kernel_actions import toml_file
+from kernel_actions.errors import Place, WrongInput, WrongSurroundings
+from kernel_actions.nix import cli, diagnostics
 
 # Evaluating a flake.nix takes a second, unless nixpkgs has to be fetched for its `lib`. Its author may have
 # written one that takes for ever.
 _TIME_LIMIT = 60.0
-_FEATURES = ("--extra-experimental-features", "nix-command flakes")
 _CONFINED = (
     # Nothing may be built while a plan is made.
     *("--option", "allow-import-from-derivation", "false"),
@@ -34,10 +32,6 @@ _PURE = (
     "langVersion length lessThan listToAttrs map mapAttrs match mul nixVersion null parseDrvName "
     "partition removeAttrs replaceStrings seq sort split splitVersion stringLength sub substring tail "
     "throw toJSON toString true tryEval typeOf zipAttrsWith"
-)
-# Where a failure is not the flake's own.
-_NETWORK = re.compile(
-    r"unable to download|cannot connect|Could ?n[o']t (resolve|connect)|timed out|HTTP error"
 )
 _NOT_AT_HAND = "is not at hand while a plan is made"
 # Builds nothing of the kernel: the builder is replaced by what hands back the arguments it is given. The
@@ -182,27 +176,22 @@ def _evaluate(expression: str, directory: Path, where: Place | None, options: Se
     those of locked inputs."""
     if not is_installed():
         raise WrongSurroundings("Nix is not installed")
-    finished = process.run(
-        ["nix", *_FEATURES, "eval", "--json", *_CONFINED, *options, "--expr", expression],
-        directory=directory,
-        environment=process.without_secrets(os.environ) | {"GC_MAXIMUM_HEAP_SIZE": str(_LARGEST_HEAP)},
-        time_limit=_TIME_LIMIT,
-    )
-    lines = [line for line in finished.output.splitlines() if line.strip()]
+    finished = cli.run(
+        "eval", "--json", *_CONFINED, *options, "--expr", expression,
+        directory=directory, changes={"GC_MAXIMUM_HEAP_SIZE": str(_LARGEST_HEAP)}, time_limit=_TIME_LIMIT,
+    )  # fmt: skip
     if finished.returncode != 0:
-        reasons = [line.strip().removeprefix("error:").strip() for line in lines if "error:" in line]
-        reason = next((reason for reason in reversed(reasons) if reason), "it gave no reason")
-        if re.search(_NETWORK, finished.output):
-            raise WrongSurroundings(
-                f"Nix cannot fetch what is needed: {printable(reason)[:300]}", where=where
-            )
+        reason = cli.reason(finished.output)
+        if diagnostics.is_fetch(finished.output):
+            raise WrongSurroundings(f"Nix cannot fetch what is needed: {reason}", where=where)
         if _NOT_AT_HAND in finished.output or "forbidden in restricted mode" in finished.output:
             raise WrongSurroundings(
-                f"it asks for more than is at hand while a plan is made: {printable(reason)[:300]}",
+                f"it asks for more than is at hand while a plan is made: {reason}",
                 where=where,
                 repair="let torchVersions depend on nothing but the list that it is given",
             )
-        raise WrongInput(f"Nix cannot evaluate it: {printable(reason)[:300]}", where=where)
+        raise WrongInput(f"Nix cannot evaluate it: {reason}", where=where)
+    lines = [line for line in finished.output.splitlines() if line.strip()]
     try:
         return json.loads(lines[-1] if lines else "")
     except ValueError as error:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from kernel_actions import console
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
-from kernel_actions.nix.configuration import nix, reason
+from kernel_actions.nix import cli, diagnostics
 
 Sandbox = Literal["on", "off", "unavailable"]
 
@@ -126,7 +126,7 @@ def sandbox(system: str) -> tuple[Sandbox, str]:
         f'args = [ "-c" {json.dumps(script).replace("$", chr(92) + "$")} ]; '
         "preferLocalBuild = true; allowSubstitutes = false; }"
     )
-    finished = nix(
+    finished = cli.run(
         *("build", "--no-link", "--print-build-logs", "--expr", expression),
         *("--option", "builders", "", "--option", "substitute", "false"),
         time_limit=300.0,
@@ -135,11 +135,13 @@ def sandbox(system: str) -> tuple[Sandbox, str]:
     if found is not None:
         return ("on" if "Nix build user" in found[1] else "off"), found[1].strip()
     if _NAMESPACES.search(finished.output):
-        return "unavailable", reason(finished, 0)
+        return "unavailable", cli.reason(finished.output, 0)
     # Outside of a sandbox every machine has a shell.
     if re.search(r"executing '/bin/sh'.*No such file", finished.output):
         return "on", "/bin/sh is not in it"
-    raise WrongSurroundings(f"Nix cannot build here: {reason(finished)}", repair=_repair_of(finished.output))
+    raise WrongSurroundings(
+        f"Nix cannot build here: {cli.reason(finished.output)}", repair=_repair_of(finished.output)
+    )
 
 
 def _repair_of(output: str) -> str:
@@ -178,7 +180,7 @@ def _ask(cache: str) -> tuple[str, bool]:
     }
     with tempfile.TemporaryDirectory(prefix="kernel-actions-") as fresh:
         try:
-            finished = nix(
+            finished = cli.run(
                 *("store", "ping", "--store", cache),
                 *(part for name, value in options.items() for part in ("--option", name, value)),
                 # Nix remembers for a week that a cache has answered.
@@ -189,7 +191,7 @@ def _ask(cache: str) -> tuple[str, bool]:
             return f"it did not answer within {_CACHE_PATIENCE} s", False
     if finished.returncode == 0:
         return "", True
-    said = reason(finished)
+    said = cli.reason(finished.output)
     return said, bool(re.search(r"HTTP error 4\d\d|does not appear to be a binary cache", said))
 
 
@@ -208,7 +210,7 @@ def dry_run(kernel_dir: Path, variants: Sequence[str]) -> Build:
             where=Place(kernel_dir),
             repair="name the kernel's folder by --kernel-dir",
         )
-    finished = nix(
+    finished = cli.run(
         *("build", "--dry-run", "--no-link", "--no-write-lock-file"),
         *(_installable(variant) for variant in variants),
         directory=kernel_dir,
@@ -216,7 +218,7 @@ def dry_run(kernel_dir: Path, variants: Sequence[str]) -> Build:
     )
     if finished.returncode == 0:
         return parse_dry_run(finished.output)
-    said = reason(finished)
+    said = cli.reason(finished.output)
     if missing := re.search(r"does not provide attribute .*?redistributable\.\"?([^\"']+)", said):
         names = _variant_names(kernel_dir, _system(missing[1]))
         close = ", ".join(difflib.get_close_matches(missing[1], names, n=3, cutoff=0.4))
@@ -225,7 +227,7 @@ def dry_run(kernel_dir: Path, variants: Sequence[str]) -> Build:
             where=Place(kernel_dir / "flake.nix"),
             repair=f"did you mean {close}?" if close else "kernel-actions matrix shows all",
         )
-    if re.search(r"unable to download|HTTP error|Couldn't|Could not resolve|timed out", finished.output):
+    if diagnostics.is_fetch(finished.output):
         limited = "403" in said or "429" in said
         raise WrongSurroundings(
             f"the flake's inputs cannot be fetched: {said}",
@@ -249,7 +251,7 @@ def _system(variant: str) -> str:
 
 def _variant_names(kernel_dir: Path, system: str) -> list[str]:
     attribute = f".#packages.{system}.redistributable"
-    finished = nix(
+    finished = cli.run(
         *("eval", "--json", "--no-write-lock-file", attribute, "--apply", "builtins.attrNames"),
         directory=kernel_dir,
         time_limit=_EVALUATION,
@@ -287,7 +289,7 @@ def path_infos(cache: str, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for start in range(0, len(paths), _AT_ONCE):
         some = paths[start : start + _AT_ONCE]
-        finished = nix("path-info", "--json", "--store", cache, *some, time_limit=_EVALUATION)
+        finished = cli.run("path-info", "--json", "--store", cache, *some, time_limit=_EVALUATION)
         found |= parse_path_info(finished.output)
     return found
 
@@ -318,7 +320,7 @@ def _refused(cache: str, paths: Sequence[str], keys: str) -> set[str]:
     refused: set[str] = set()
     for start in range(0, len(paths), _AT_ONCE):
         some = paths[start : start + _AT_ONCE]
-        finished = nix(
+        finished = cli.run(
             *("store", "verify", "--store", cache, "--no-contents", "--sigs-needed", "1"),
             *("--option", "trusted-public-keys", keys, *some),
             time_limit=_EVALUATION,

@@ -13,22 +13,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from kernel_actions import console, process
-from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
-from kernel_actions.nix import diagnostics
+from kernel_actions.errors import Place, WrongInput, WrongSurroundings
+from kernel_actions.nix import cli, configuration, diagnostics
 from kernel_actions.nix.log import plain
 
-FEATURES = ("--extra-experimental-features", "nix-command flakes")
 # Pauses before further attempts where the network failed, in seconds.
 PAUSES = (2.0, 8.0)
 # What `nix copy` needs to reach a store in an S3 bucket; nothing else gets it.
 _CLOUD = re.compile(r"AWS_[A-Z_]+")
-_GIT_VARIABLES = frozenset({"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"})
-_CREDENTIALS = re.compile(r"://[^/@\s]+@")
-_QUESTION_LIMIT = 120.0
 
 
 class Settings(NamedTuple):
@@ -62,26 +58,10 @@ class PathInfo(NamedTuple):
 
 def settings() -> Settings:
     """The settings that a build would have. Raises ``WrongSurroundings`` without a Nix that works."""
-    # The older spelling, which newer Nix knows too, if with a remark.
-    values: dict[str, Any] = {}
-    failure = ""
-    for words in (("show-config",), ("config", "show")):
-        finished = _ask(*words, "--json")
-        start = finished.output.find("{")
-        if finished.returncode == 0 and start >= 0:
-            with contextlib.suppress(ValueError):
-                values = json.JSONDecoder().raw_decode(finished.output[start:])[0]
-                break
-        failure = _reason(finished.output)
-    if not values:
-        raise WrongSurroundings(f"Nix does not tell its settings: {failure}", repair="see: nix doctor")
+    values = configuration.effective()
 
     def value(name: str, default: str = "") -> str:
-        entry = values.get(name, {})
-        found = entry.get("value", default) if isinstance(entry, dict) else entry
-        if isinstance(found, bool):
-            return str(found).lower()
-        return " ".join(map(str, found)) if isinstance(found, list) else str(found)
+        return values.get(name, default)
 
     system = value("system") or this_system()
     return Settings(
@@ -104,28 +84,29 @@ def this_system() -> str:
 
 def version() -> str:
     """The version of Nix, as in ``2.8.0``."""
-    found = re.search(r"\d+(?:\.\d+)+\S*", _ask("--version").output)
+    found = re.search(r"\d+(?:\.\d+)+\S*", cli.run("--version").output)
     return found.group() if found else ""
 
 
 def attribute_names(kernel_dir: Path, reference: str, attribute: str) -> list[str]:
     """The names in an attribute set of the kernel's flake. Raises ``WrongInput`` when it has none."""
-    finished = _ask(
+    finished = cli.run(
         "eval", "--json", "--no-update-lock-file", "--no-write-lock-file", f"{reference}#{attribute}",
-        "--apply", "builtins.attrNames", directory=kernel_dir, limit=15 * 60,
+        "--apply", "builtins.attrNames", directory=kernel_dir, time_limit=15 * 60,
     )  # fmt: skip
     lines = [line for line in finished.output.splitlines() if line.startswith("[")]
     with contextlib.suppress(ValueError):
         if finished.returncode == 0 and lines:
             return [str(name) for name in json.loads(lines[-1])]
     raise WrongInput(
-        f"Nix cannot tell the variants: {_reason(finished.output)}", where=Place(kernel_dir / "flake.nix")
+        f"Nix cannot tell the variants: {cli.reason(finished.output)}",
+        where=Place(kernel_dir / "flake.nix"),
     )
 
 
 def path_info(path: str) -> PathInfo | None:
     """The sizes of a store path; ``None`` when Nix does not tell them."""
-    finished = _ask("path-info", "--json", "--closure-size", path)
+    finished = cli.run("path-info", "--json", "--closure-size", path)
     start = re.search(r"^[\[{]", finished.output, re.MULTILINE)
     if finished.returncode != 0 or start is None:
         return None
@@ -140,9 +121,9 @@ def path_info(path: str) -> PathInfo | None:
 
 def closure(paths: Sequence[str]) -> list[str]:
     """``paths`` and all that they need. Raises ``WrongSurroundings``."""
-    finished = process.run(["nix-store", "--query", "--requisites", *paths], environment=environment())
+    finished = process.run(["nix-store", "--query", "--requisites", *paths], environment=cli.environment())
     if finished.returncode != 0:
-        raise WrongSurroundings(f"Nix cannot list what is needed: {_reason(finished.output)}")
+        raise WrongSurroundings(f"Nix cannot list what is needed: {cli.reason(finished.output)}")
     return [line for line in finished.output.splitlines() if line.startswith("/")]
 
 
@@ -162,7 +143,7 @@ class Target(NamedTuple):
     @property
     def shown(self) -> str:
         """The address without what may be secret in it."""
-        return _CREDENTIALS.sub("://***@", self.address).partition("?")[0]
+        return process.without_credentials(self.address).partition("?")[0]
 
     @property
     def needs_token(self) -> bool:
@@ -197,18 +178,18 @@ def push(to: Target, path: str, token: str, deadline: float) -> float:
         if to.cachix:
             command: list[str] = ["cachix", "push", to.cachix, path]
         else:
-            command = ["nix", *FEATURES, "copy", "--to", to.address, *options, path]
+            command = [*cli.NIX, "copy", "--to", to.address, *options, path]
         finished = retried(
             lambda: process.run(
                 command,
-                environment=environment() | variables,
+                environment=cli.environment() | variables,
                 time_limit=max(1.0, deadline - time.monotonic()),
             ),
             is_network=lambda one: one.returncode != 0 and diagnostics.is_network(plain(one.output)),
             what=f"copying to {to.shown}",
         )
     if finished.returncode != 0:
-        reason = _reason(finished.output).replace(token, "***") if token else _reason(finished.output)
+        reason = cli.reason(finished.output).replace(token, "***") if token else cli.reason(finished.output)
         raise WrongSurroundings(f"cannot copy to {to.shown}: {reason}")
     return time.monotonic() - started
 
@@ -294,7 +275,7 @@ def _zstd() -> str:
 
 def _pipe(first: Sequence[str], second: Sequence[str], failed: str) -> str:
     """Run ``first | second``, and return what the second prints. Both end with this process's clean-up."""
-    variables = environment()
+    variables = cli.environment()
     with tempfile.TemporaryFile() as said:
         source = subprocess.Popen(
             first, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, env=variables,
@@ -317,7 +298,7 @@ def _pipe(first: Sequence[str], second: Sequence[str], failed: str) -> str:
         said.seek(0)
         text = plain(said.read().decode(errors="replace"))
     if codes != (0, 0):
-        raise WrongSurroundings(f"{failed}: {_reason(text)}", repair=_repair(text))
+        raise WrongSurroundings(f"{failed}: {cli.reason(text)}", repair=_repair(text))
     return output
 
 
@@ -330,20 +311,6 @@ def _repair(text: str) -> str:
 # --- Running Nix ---
 
 
-def environment() -> dict[str, str]:
-    """The variables of every program here: no secrets, and messages that are read.
-
-    Of git's own, which Nix runs, only those that say where its configuration is: without those that may be
-    secret, the others would contradict each other.
-    """
-    kept = {
-        name: value
-        for name, value in process.without_secrets(os.environ).items()
-        if not name.startswith("GIT_") or name in _GIT_VARIABLES
-    }
-    return {**kept, "LC_ALL": "C", "NO_COLOR": "1", "GIT_TERMINAL_PROMPT": "0"}
-
-
 def retried(
     run: Callable[[], process.Finished], is_network: Callable[[process.Finished], bool], what: str
 ) -> process.Finished:
@@ -353,26 +320,11 @@ def retried(
         if not is_network(finished):
             return finished
         console.say(
-            f"The network failed ({_reason(finished.output)}): {what} again in {console.duration(pause)}, "
-            f"attempt {number + 2} of {len(PAUSES) + 1}"
+            f"The network failed ({cli.reason(finished.output)}): {what} again in "
+            f"{console.duration(pause)}, attempt {number + 2} of {len(PAUSES) + 1}"
         )
         time.sleep(pause)
     return run()
-
-
-def _ask(*arguments: str, directory: Path | None = None, limit: float = _QUESTION_LIMIT) -> process.Finished:
-    return process.run(
-        ["nix", *FEATURES, *arguments], directory=directory, environment=environment(), time_limit=limit
-    )
-
-
-def _reason(output: str) -> str:
-    """The line of a program's output that says why it failed."""
-    lines = [line.strip() for line in plain(output).splitlines() if line.strip()]
-    errors = [line.removeprefix("error:").strip() for line in lines if line.startswith("error:")]
-    telling = [line for line in errors if line]
-    text = telling[-1] if telling else next(reversed(lines), "it said nothing")
-    return printable(_CREDENTIALS.sub("://***@", text))[:300]
 
 
 def _root(address: str) -> str:

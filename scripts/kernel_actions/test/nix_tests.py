@@ -20,7 +20,7 @@ from kernel_actions import process
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import KernelFailed, Place, WrongInput, WrongSurroundings, printable
 from kernel_actions.manifest import Manifest
-from kernel_actions.nix import store
+from kernel_actions.nix import cli, store
 from kernel_actions.test import confined, gpu
 from kernel_actions.test.confined import Channels
 from kernel_actions.test.progress import Progress, read_junit
@@ -137,11 +137,11 @@ def _tests(kernel_dir: Path, variant: BuiltVariant, given: str) -> Path:
         wanted = checks.wanted(kernel_dir, address, (variant.name,), settings)[0]
         finished = process.run(
             [
-                "nix", *store.FEATURES, "build", "--no-link", "--json", "--no-update-lock-file",
+                *cli.NIX, "build", "--no-link", "--json", "--no-update-lock-file",
                 f"{address}#{wanted.test_attribute}",
             ],
             directory=kernel_dir,
-            environment=store.environment(),
+            environment=cli.environment(),
         )  # fmt: skip
     # Nix says other things too, and `--print-out-paths` is younger than the Nix of distributions.
     path = re.search(r'"out":\s*"(/[^"]+)"', finished.output)
