@@ -325,3 +325,16 @@ def test_wrong_versions(text: str, kind: type[WrongInput], message: str) -> None
         read_versions(text, Path("versions.nix"))
     assert isinstance(caught.value, kind)
     assert message in str(caught.value)
+
+
+def test_a_line_is_named_only_if_there_is_one_that_it_can_be(tmp_path: Path) -> None:
+    decoy = "let unused = { torchVersions = 1; }; in"
+    text = (
+        '{ inputs.kb.url = "x";\n outputs = { self, kb }: DECOY\n'
+        " kb.lib.genKernelFlakeOutputs {\n torchVersions = all: [ ]; }; }\n"
+    )
+    path = tmp_path / "flake.nix"
+    for added, line in (("", 4), (decoy, None)):
+        path.write_text(text.replace("DECOY", added))
+        found = torch_versions(path, [], "function")
+        assert found is not None and found.place.line == line

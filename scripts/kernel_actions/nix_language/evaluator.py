@@ -84,9 +84,10 @@ class Evaluation:
         return unit.run([])
 
     def line_of_attribute(self, name: str) -> int | None:
-        """The line where the text first defines an attribute ``name``."""
-        offsets = self._attribute_offsets.get(bytes_of(name))
-        return self.source.count("\n", 0, min(offsets)) + 1 if offsets else None
+        """The line where the text defines an attribute ``name``; ``None`` unless it does so once, as any of
+        several may be the one that counts."""
+        offsets = self._attribute_offsets.get(bytes_of(name), ())
+        return self.source.count("\n", 0, offsets[0]) + 1 if len(offsets) == 1 else None
 
     def force(self, value: Value) -> Value:
         """``value``, evaluated as far as to know what kind of value it is."""
