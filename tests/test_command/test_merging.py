@@ -11,8 +11,6 @@ from kernel_actions.errors import KernelFailed, WrongInput
 from kernel_actions.test import merging, schema
 from kernel_actions.test.model import Failure, Reason, TestReport
 
-from tests.integration.conftest import ROOT
-
 PASSED = TestReport("torch213-cxx11-cu130-x86_64-linux", "d1", 9, 0, 1, 2.0, "NVIDIA H200", ())
 FAILED = replace(
     PASSED, gpu="NVIDIA T4", passed=8, failed=1, not_run=3,
@@ -86,10 +84,9 @@ def test_what_is_no_report(tmp_path: Path, text: str) -> None:
 
 
 def test_the_schema_is_the_models() -> None:
-    """Renew it by: python -m kernel_actions.test.schema > docs/test-report.schema.json"""
-    assert (ROOT / "docs" / "test-report.schema.json").read_text() == schema.text()
     import jsonschema
 
-    jsonschema.Draft202012Validator.check_schema(schema.schema())
+    made = schema.schema("https://host/report.json")
+    jsonschema.Draft202012Validator.check_schema(made)
     for report in (PASSED, FAILED, UNTESTED, CPU):
-        jsonschema.validate(json.loads(json.dumps(report.as_json())), schema.schema())
+        jsonschema.validate(json.loads(json.dumps(report.as_json())), made)
