@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 
+from kernel_actions.compliance import licenses
 from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.kernel import Kernel, is_inside, package_dir, sources
 from kernel_actions.errors import Place
 from kernel_actions.manifest import EDITION
 
 RULES: Family[Kernel] = Family()
-
-# The form of an SPDX expression: identifiers, joined by operators.
-_LICENSE = re.compile(r"\(?[A-Za-z0-9.+-]+\)?( (AND|OR|WITH) \(?[A-Za-z0-9.+-]+\)?)*")
 
 
 @RULES.rule
@@ -48,8 +45,11 @@ def manifest_license(kernel: Kernel) -> Iterator[Problem]:
     found = kernel.manifest.license
     if found is None:
         yield Problem("[general] has no license", kernel.manifest.place("general"))
-    elif not _LICENSE.fullmatch(found):
-        yield Problem(f"{found!r} is no license identifier", kernel.manifest.place("general.license"))
+    elif not licenses.is_known(found):
+        meant = licenses.nearest(found)
+        repair = f'perhaps you meant "{meant}"; others are at https://spdx.org/licenses/' if meant else ""
+        where = kernel.manifest.place("general.license")
+        yield Problem(f"{found!r} is no license identifier", where, repair)
 
 
 @RULES.rule
