@@ -230,6 +230,19 @@ def scratch(directory: Path, target: Path) -> None:
         raise WrongSurroundings(f"cannot copy the history of {directory}: {_said(finished)}")
 
 
+def root(directory: Path) -> Path | None:
+    """The top folder of the repository around ``directory``, which need not have a commit; ``None`` outside
+    of one."""
+    found = _ask(directory, "rev-parse", "--show-toplevel")
+    return None if found is None else Path(found.splitlines()[-1])
+
+
+def remote_address(directory: Path, remote: str) -> str:
+    """The address of ``remote``, without credentials; empty when there is none."""
+    found = (_ask(directory, "remote", "get-url", remote) or "").strip()
+    return printable(process.without_credentials(found))
+
+
 def has_remote(directory: Path, remote: str) -> bool:
     """Whether the repository knows ``remote`` by name."""
     return _ask(directory, "remote", "get-url", remote) is not None

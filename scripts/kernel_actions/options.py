@@ -276,11 +276,22 @@ MATRIX = Command(
             is_input=False,
         ),
         Option("allow-empty", "Succeed when nothing is selected.", default="false", kind="boolean"),
+        Option(
+            "untrusted",
+            "Plan for code that nobody has looked at, as in pull requests of forks: only what GitHub's hosted "
+            "runners build and test. All else is left out, and counted in held-back.",
+            default="false",
+            kind="boolean",
+        ),
         FORMAT,
     ),
     outputs=(
         Output("matrix", 'The jobs, as {"include": [...]}: the value of strategy.matrix.'),
         Output("count", "Number of jobs. Skip the build job when it is 0."),
+        Output("tests", "Those of the jobs that can be tested, for a job that tests on matrix.test_runner."),
+        Output("test-count", "Number of jobs in tests. Skip the test job when it is 0."),
+        Output("held-back", "Number of variants that untrusted keeps from being built or tested."),
+        Output("kernels", 'The planned kernels, as {"include": [{"kernel": ..., "dir": ...}]}.'),
         Output("filtered", "What was left out, as a JSON list, each with its reason."),
         Output("builder", "The builder's repository and commit, as JSON; null where kernels have several."),
     ),
@@ -770,6 +781,51 @@ WHEEL = Command(
     ),
 )
 
+INIT = Command(
+    name="init",
+    summary="Set a kernel's repository up with workflows and kernel-actions.toml; shows what changes first.",
+    options=(
+        Option(
+            "uses",
+            "What the workflows use, as OWNER/REPO@REF, where REF is a tag or a commit. Empty: what the "
+            "repository's workflows use already, else where this program was installed from.",
+            has_variable=False,
+        ),
+        Option(
+            "workflows",
+            "Names of the workflows to write, as in 'release rollback'. Empty: those that fit.",
+            repeatable=True,
+            has_variable=False,
+        ),
+        Option(
+            "gpu-runner",
+            "Labels of the runners that test on a GPU. Empty: self-hosted, linux, x64 and the backend.",
+            repeatable=True,
+            has_variable=False,
+        ),
+        Option("yes", "Write without asking.", default="false", kind="boolean", has_variable=False),
+        Option(
+            "overwrite",
+            "Replace files that were edited, too.",
+            default="false",
+            kind="boolean",
+            has_variable=False,
+        ),
+        Option(
+            "dry-run",
+            "Show what would change; write nothing.",
+            default="false",
+            kind="boolean",
+            has_variable=False,
+        ),
+        FORMAT._replace(
+            help="How results are printed: for people, or JSON for programs, which writes with --yes alone.",
+            choices=("table", "json"),
+            has_variable=False,
+        ),
+    ),
+)
+
 ENVIRONMENT = Command(
     name="environment",
     summary="Make the locked environment that commands run in, and print its interpreter.",
@@ -804,6 +860,7 @@ COMMANDS: dict[str, Command] = {
         WHEEL,
         PIPELINE,
         HUB_SERVER,
+        INIT,
         ENVIRONMENT,
     )
 }

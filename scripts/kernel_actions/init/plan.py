@@ -1,0 +1,207 @@
+"""The files that there shall be, against those that there are. A file that was edited is left alone."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from kernel_actions import settings, toml_file
+from kernel_actions.errors import Place, WrongInput
+from kernel_actions.init import templates
+from kernel_actions.init.detection import WORKFLOWS, Repository
+
+State = Literal["new", "update", "replace", "unchanged", "edited", "taken"]
+
+_LARGEST = 1_000_000
+_GPU_BACKENDS = ("cuda", "rocm", "xpu", "tpu")
+_STAMP = re.compile(r"# Written by kernel-actions init \(([0-9a-f]{16})\)[^\n]*\n")
+_STAMP_LINE = (
+    "# Written by kernel-actions init ({}). Edit what you like: a file that was edited is left alone.\n"
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file that there shall be, by its path from the repository's root."""
+
+    path: PurePosixPath
+    text: str
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that there shall be, and what is there: ``before`` is its text, ``None`` for none.
+
+    ``new`` and ``update`` (what an earlier ``init`` wrote, and nobody edited) are written, ``replace``
+    (edited, and it was said to replace such) too; ``unchanged``, ``edited`` and ``taken`` (the same name with
+    another suffix is there) are not.
+    """
+
+    path: PurePosixPath
+    before: str | None
+    after: str
+    state: State
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it is to be written."""
+        return self.state in ("new", "update", "replace")
+
+
+def choose(
+    repository: Repository, uses: str, names: Collection[str] = (), gpu_runner: Sequence[str] = ()
+) -> tuple[Wanted, ...]:
+    """The workflows for this repository, or those with the ``names`` given, and kernel-actions.toml.
+
+    Raises ``WrongInput`` for a name that no template has.
+    """
+    known = templates.find()
+    chosen = [_named(known, name) for name in names] if names else _fitting(repository, known)
+    wanted = [
+        Wanted(WORKFLOWS / f"{PurePosixPath(one.name).name}.yml", stamped(templates.filled(one, uses)))
+        for one in chosen
+    ]
+    return (*wanted, *_settings(repository, gpu_runner))
+
+
+def _named(known: dict[str, templates.Template], name: str) -> templates.Template:
+    plain = name.removesuffix(".yml")
+    if plain in known:
+        return known[plain]
+    import difflib
+
+    close = difflib.get_close_matches(plain, known, n=1)
+    raise WrongInput(
+        f"no workflow is named {name[:80]!r}",
+        repair=f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}",
+    )
+
+
+def _fitting(repository: Repository, known: dict[str, templates.Template]) -> list[templates.Template]:
+    names = ["pr-compliance", "build-and-test", "release", "rollback", "freshness"]
+    if any(kernel.has_benchmarks for kernel in repository.kernels):
+        names.append("benchmark")
+    if repository.uses_kernels:
+        names.append("kernels-lock")
+    if repository.is_monorepo:
+        of_many = {name: f"monorepo/{name}" for name in names}
+        names = [of_many[name] if of_many[name] in known else name for name in names]
+    return [known[name] for name in names if name in known]
+
+
+def _settings(repository: Repository, gpu_runner: Sequence[str]) -> Iterable[Wanted]:
+    """kernel-actions.toml: beside build.toml, or for several kernels in ``.github``, and what is each one's
+    own beside its build.toml."""
+    runners = _runners(repository, gpu_runner)
+    if not repository.is_monorepo:
+        yield Wanted(PurePosixPath(settings.FILE_NAME), stamped(_ABOUT + runners))
+        return
+    yield Wanted(PurePosixPath(".github") / settings.FILE_NAME, stamped(_ABOUT + runners))
+    for kernel in repository.kernels:
+        text = (
+            "# What is this kernel's own; .github/kernel-actions.toml is for all.\n\n"
+            "[release]\n"
+            "# The git tags of each kernel have a name of their own.\n"
+            f'tag-prefix = "{kernel.name}/"\n'
+        )
+        yield Wanted(kernel.folder / settings.FILE_NAME, stamped(text))
+
+
+_ABOUT = """\
+# What kernel-actions cannot guess. Every key has a default; docs/kernel-actions.schema.json lists them all.
+
+"""
+
+
+def _runners(repository: Repository, gpu_runner: Sequence[str]) -> str:
+    backends = [one for one in repository.backends if one in _GPU_BACKENDS]
+    if not backends:
+        return (
+            "# GitHub's hosted runners build and test what needs no GPU. Labels of other runners go here:\n"
+            "# [runners.build]\n"
+            '# "x86_64-linux" = ["self-hosted", "linux", "x64", "nix"]\n'
+        )
+    lines = [
+        "# Compiling needs no GPU: GitHub's hosted runners do it, unless [runners.build] says otherwise.",
+        "# Tests do need one: a runner that has all of these labels takes them.",
+        "[runners.test]",
+    ]
+    for backend in backends:
+        labels = gpu_runner or settings.Settings().test_runner("x86_64-linux", backend)
+        listed = ", ".join(f'"{_toml(label)}"' for label in labels)
+        lines.append(f'"x86_64-linux.{backend}" = [{listed}]')
+    return "\n".join(lines) + "\n"
+
+
+def _toml(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.:@+ -]+", text):
+        raise WrongInput(f"--gpu-runner has {text[:80]!r}, which is no label of a runner")
+    return text
+
+
+def stamped(text: str) -> str:
+    """``text`` below a line by which a later run sees whether it was edited."""
+    return _STAMP_LINE.format(_digest(text)) + text
+
+
+def is_as_written(text: str) -> bool:
+    """Whether ``text`` is what an earlier run wrote, and nobody edited it."""
+    match = _STAMP.match(text)
+    return match is not None and _digest(text[match.end() :]) == match[1]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def compare(root: Path, wanted: Iterable[Wanted], *, overwrite: bool = False) -> tuple[File, ...]:
+    """What there shall be against what is there.
+
+    Raises ``WrongInput`` for a path that leads out of the repository, or is no file.
+    """
+    return tuple(_compared(root, one, overwrite) for one in wanted)
+
+
+def _compared(root: Path, wanted: Wanted, overwrite: bool) -> File:
+    before = read(root, wanted.path)
+    if before is None:
+        other = _other_suffix(root, wanted.path)
+        if other is not None:
+            return File(wanted.path, None, wanted.text, "taken")
+        return File(wanted.path, None, wanted.text, "new")
+    if before == wanted.text or _without_stamp(before) == _without_stamp(wanted.text):
+        return File(wanted.path, before, wanted.text, "unchanged")
+    if is_as_written(before):
+        return File(wanted.path, before, wanted.text, "update")
+    return File(wanted.path, before, wanted.text, "replace" if overwrite else "edited")
+
+
+def _without_stamp(text: str) -> str:
+    return _STAMP.sub("", text, count=1)
+
+
+def _other_suffix(root: Path, path: PurePosixPath) -> PurePosixPath | None:
+    other = path.with_suffix(".yaml")
+    return other if path.suffix == ".yml" and (root / other).exists() else None
+
+
+def read(root: Path, path: PurePosixPath) -> str | None:
+    """The text of a file with the line breaks of Unix; ``None`` when there is none. Raises ``WrongInput``."""
+    target = root / path
+    folder = root
+    for part in path.parent.parts:
+        folder = folder / part
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise WrongInput("is no folder, but a link or a file", where=Place(folder), repair="remove it")
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        raise WrongInput("is no file, but a link or a folder", where=Place(target), repair="remove it")
+    if not target.exists():
+        return None
+    data = toml_file.read_bytes(target, _LARGEST)
+    if len(data) > _LARGEST:
+        raise WrongInput(f"is larger than {_LARGEST} bytes", where=Place(target), repair="remove it")
+    return data.decode(errors="replace").replace("\r\n", "\n")

@@ -1,0 +1,186 @@
+"""What is left to do by hand, with the links and commands of this repository.
+
+It is read off the workflows: what they ask for (variables, secrets, environments, identities, runners) is
+what has to be set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from kernel_actions import settings
+from kernel_actions.errors import KernelActionsError
+from kernel_actions.init.detection import WORKFLOWS, GitHub, Repository
+from kernel_actions.init.plan import File
+
+_HUB = "https://huggingface.co"
+_ENVIRONMENT = re.compile(r"^\s+environment:[ \t]*(?:\n\s+name:[ \t]*)?([A-Za-z0-9_-]+)[ \t]*$", re.MULTILINE)
+_NO_PLACE = GitHub("github.com", "OWNER", "REPO")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do: what, why, the commands for it, and the page where it can be done in place of them."""
+
+    title: str
+    why: str
+    commands: tuple[str, ...] = ()
+    link: str = ""
+
+
+def left(repository: Repository, files: Sequence[File], gpu_runner: tuple[str, ...] = ()) -> tuple[Step, ...]:
+    """The steps that are left once ``files`` are written."""
+    texts = {one.path: one.before if one.state == "edited" else one.after for one in files}
+    workflows = "\n".join(
+        text for path, text in texts.items() if text is not None and path.is_relative_to(WORKFLOWS)
+    )
+    place = repository.github or _NO_PLACE
+    return (
+        *_commit(repository, files, place),
+        *_hub(repository, workflows, place),
+        *_runners(repository, files, gpu_runner, place),
+        *_settings(workflows, place),
+        *_others(repository, texts),
+    )
+
+
+def _commit(repository: Repository, files: Sequence[File], place: GitHub) -> Iterator[Step]:
+    if not repository.is_git:
+        yield Step("Make it a git repository", "Nix and the release see what git has.", ("git init",))
+    if repository.github is None:
+        yield Step(
+            "Put the repository on GitHub",
+            "It has no remote named origin: put its owner and name in place of OWNER/REPO below.",
+            ("gh repo create OWNER/REPO --source . --push --private",),
+        )
+    written = [str(one.path) for one in files if one.is_written]
+    if written:
+        yield Step(
+            "Commit it, on a branch of its own",
+            "The pull request runs the new checks on itself.",
+            (
+                f"git switch --create kernel-actions && git add -- {shlex.join(written)}",
+                'git commit --message "ci: check, build, test and release by kernel-actions"',
+                "git push --set-upstream origin kernel-actions",
+            ),
+            f"{place.url}/compare/kernel-actions?expand=1",
+        )
+
+
+def _hub(repository: Repository, workflows: str, place: GitHub) -> Iterator[Step]:
+    for kernel in repository.kernels:
+        if not kernel.repo_id:
+            where = PurePosixPath(kernel.folder) / "build.toml"
+            yield Step(
+                f"Name the repository on the Hub in {where}",
+                'Releases go there: repo-id = "your-name/your-kernel" below [general.hub].',
+            )
+    if re.search(r"\bvars\.KERNEL_HUB\b", workflows):
+        yield Step(
+            "Say which Hub to publish to",
+            "Nothing is uploaded without it.",
+            (f"gh variable set KERNEL_HUB --repo {place.slug} --body {_HUB}",),
+            f"{place.url}/settings/variables/actions",
+        )
+    environments = list(dict.fromkeys(_ENVIRONMENT.findall(workflows)))
+    for name in environments:
+        host = "" if place.host == "github.com" else f"--hostname {place.host} "
+        yield Step(
+            f"Make the environment {name}",
+            "Its jobs hold what may publish: have it ask for a reviewer, and allow the default branch alone.",
+            (f"gh api {host}--method PUT repos/{place.owner}/{place.name}/environments/{name}",),
+            f"{place.url}/settings/environments",
+        )
+    environment = environments[0] if environments else ""
+    named = [kernel.repo_id for kernel in repository.kernels if kernel.repo_id]
+    if "id-token: write" in workflows:
+        of = f", environment {environment}" if environment else ""
+        links = (
+            ", ".join(f"{_HUB}/kernels/{one}/settings" for one in named[:3])
+            or f"{_HUB}/docs/hub/trusted-publishers"
+        )
+        more = f" (and {len(named) - 3} more)" if len(named) > 3 else ""
+        yield Step(
+            "Trust this repository on the Hub, in place of a token",
+            f"Settings, Trusted Publishers: GitHub, repository {place.owner}/{place.name}, workflow "
+            f"release.yml{of}.",
+            (),
+            links + more,
+        )
+    if "secrets.HF_TOKEN" in workflows:
+        env = f" --env {environment}" if environment else ""
+        otherwise = "Not needed with a trusted publisher. " if "id-token: write" in workflows else ""
+        yield Step(
+            "Keep a token that may write to the kernel's repository",
+            f"{otherwise}The command asks for it; fine-grained, for that repository alone.",
+            (f"gh secret set HF_TOKEN --repo {place.slug}{env}",),
+            f"{_HUB}/settings/tokens",
+        )
+
+
+def _runners(
+    repository: Repository, files: Sequence[File], gpu_runner: tuple[str, ...], place: GitHub
+) -> Iterator[Step]:
+    is_new = any(one.path.name == settings.FILE_NAME and one.is_written for one in files)
+    wanted: dict[tuple[str, ...], list[str]] = {}
+    for kernel in repository.kernels:
+        own = settings.Settings()
+        if not is_new:
+            # What is wrong in it is said by every command that needs it.
+            with contextlib.suppress(KernelActionsError):
+                own = settings.load(repository.root / kernel.folder)
+        for backend in kernel.backends:
+            labels = own.test_runner("x86_64-linux", backend)
+            if "self-hosted" in labels:
+                wanted.setdefault(gpu_runner or labels if is_new else labels, []).append(backend)
+    for labels, backends in wanted.items():
+        said = ",".join(label for label in labels if label not in ("self-hosted", "linux", "x64"))
+        name = f" --labels {shlex.quote(said)}" if said else ""
+        yield Step(
+            f"Have a runner with the labels {', '.join(labels)}",
+            f"It runs the tests for {', '.join(dict.fromkeys(backends))}. docs/runners.md sets one up that "
+            "keeps nothing between jobs.",
+            (f"./config.sh --url {place.url} --ephemeral{name} --token TOKEN",),
+            f"{place.url}/settings/actions/runners/new",
+        )
+
+
+def _settings(workflows: str, place: GitHub) -> Iterator[Step]:
+    if "gh pr create" in workflows:
+        yield Step(
+            "Let workflows open pull requests",
+            'The box "Allow GitHub Actions to create and approve pull requests".',
+            (),
+            f"{place.url}/settings/actions",
+        )
+    checks = [
+        name
+        for name in ("Compliance", "Tested")
+        if re.search(rf"^    name: {name}$", workflows, re.MULTILINE)
+    ]
+    if checks:
+        yield Step(
+            f"Require {' and '.join(checks)} for the default branch",
+            "A required check that was skipped counts as passed on GitHub; these always run.",
+            (),
+            f"{place.url}/settings/rules/new?target=branch",
+        )
+
+
+def _others(repository: Repository, texts: dict[PurePosixPath, str | None]) -> Iterator[Step]:
+    does = {
+        "kernel-builder": "builds with the builder itself",
+        "hf-jobs": "builds or tests on Hugging Face Jobs",
+    }
+    for one in repository.workflows:
+        if one.kind in does and one.path not in texts:
+            yield Step(
+                f"Retire {one.path} when the new workflows have run",
+                f"It {does[one.kind]}; docs/migration.md says what takes the place of what.",
+                (f"git rm -- {shlex.quote(str(one.path))}",),
+            )

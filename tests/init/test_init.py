@@ -1,0 +1,316 @@
+"""``init`` shows what it would change, changes all of it or nothing, and never an edited file unasked."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import pytest
+from kernel_actions import settings
+from kernel_actions.init import detection, plan, templates, writing
+
+from tests.init.conftest import add_kernel, git
+
+Run = Callable[..., tuple[int, str, str]]
+USES = "--uses=acme/kernel-actions@v1"
+
+
+def files(root: Path) -> dict[str, str]:
+    """All files but those of git, by path."""
+    paths = [
+        path for path in root.rglob("*") if path.is_file() and ".git" not in path.relative_to(root).parts
+    ]
+    return {path.relative_to(root).as_posix(): path.read_text() for path in paths}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_dry_run_shows_and_writes_nothing(repository: Path, initialize: Run) -> None:
+    before = files(repository)
+    code, said, _ = initialize(repository, USES, "--dry-run")
+    assert code == 0
+    assert "+++ b/.github/workflows/release.yml" in said
+    assert "+++ b/kernel-actions.toml" in said
+    assert "Dry run: nothing was written" in said
+    assert files(repository) == before
+
+
+def test_without_a_terminal_nothing_is_written_unasked(
+    repository: Path, initialize: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files(repository)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    code, said, error = initialize(repository, USES)
+    assert code == 2
+    assert "run again with --yes" in error
+    assert "+++ b/.github/workflows/release.yml" in said
+    assert files(repository) == before
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_written"), [("y\n", True), ("yes\n", True), ("\n", False), ("", False)]
+)
+def test_it_asks_on_a_terminal(
+    repository: Path, initialize: Run, monkeypatch: pytest.MonkeyPatch, answer: str, is_written: bool
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    code, said, _ = initialize(repository, USES)
+    assert code == 0
+    assert (repository / "kernel-actions.toml").exists() == is_written
+    assert ("Nothing was written." in said) != is_written
+
+
+def test_what_it_writes_is_whole_and_a_second_run_has_nothing_to_do(
+    repository: Path, initialize: Run
+) -> None:
+    assert initialize(repository, USES, "--yes")[0] == 0
+    written = files(repository)
+    names = {PurePosixPath(name).stem for name in written if name.startswith(".github/workflows/")}
+    assert {"pr-compliance", "build-and-test", "release", "rollback"} <= names
+    for name, text in written.items():
+        if name.startswith(".github/"):
+            assert "org/kernel-actions" not in text.replace("acme/kernel-actions", "")
+            assert "Copy it to" not in text
+    own = settings.load(repository)
+    assert own.test_runner("x86_64-linux", "cuda") == ("self-hosted", "linux", "x64", "cuda")
+    # Neither the reference nor --yes is needed again.
+    code, said, _ = initialize(repository)
+    assert code == 0
+    assert "Nothing to do" in said
+    assert files(repository) == written
+
+
+def test_an_edited_file_is_left_alone_until_it_is_said(repository: Path, initialize: Run) -> None:
+    initialize(repository, USES, "--yes")
+    edited = repository / ".github/workflows/release.yml"
+    edited.write_text(edited.read_text().replace("timeout-minutes: 5", "timeout-minutes: 6"))
+    text = edited.read_text()
+    _, said, _ = initialize(repository, "--uses=acme/kernel-actions@v2", "--yes")
+    assert edited.read_text() == text
+    assert "yours, left alone" in said
+    # What nobody edited follows.
+    assert "acme/kernel-actions/rollback@v2" in (repository / ".github/workflows/rollback.yml").read_text()
+    initialize(repository, "--uses=acme/kernel-actions@v2", "--yes", "--overwrite")
+    assert "acme/kernel-actions/release@v2" in edited.read_text()
+
+
+def test_a_file_of_the_same_name_that_somebody_else_wrote_is_theirs(
+    repository: Path, initialize: Run
+) -> None:
+    theirs = repository / ".github/workflows/release.yml"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("on: push\njobs: {}\n")
+    (theirs.parent / "rollback.yaml").write_text("on: push\njobs: {}\n")
+    _, said, _ = initialize(repository, USES, "--yes")
+    assert theirs.read_text() == "on: push\njobs: {}\n"
+    assert not (theirs.parent / "rollback.yml").exists()
+    assert "the same name with .yaml is there" in said
+
+
+def test_line_breaks_of_windows_are_no_edit(repository: Path, initialize: Run) -> None:
+    initialize(repository, USES, "--yes")
+    path = repository / "kernel-actions.toml"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert "Nothing to do" in initialize(repository, USES)[1]
+
+
+def test_a_commit_can_be_pinned(repository: Path, initialize: Run) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    initialize(repository, f"--uses=acme/kernel-actions@{commit}", "--yes")
+    text = (repository / ".github/workflows/release.yml").read_text()
+    assert f"acme/kernel-actions/release@{commit}" in text
+    assert "@v1\n" not in text
+
+
+@pytest.mark.parametrize(
+    "uses",
+    ["acme", "acme/ka", "acme/ka@", "a b/ka@v1", "acme/ka@v1\nx: y", "acme/ka@../x", "-x/y@v1", "a/b@v1 #"],
+)
+def test_a_reference_of_another_form_is_refused(repository: Path, initialize: Run, uses: str) -> None:
+    code, _, error = initialize(repository, f"--uses={uses}", "--yes")
+    assert code == 2
+    assert error.count("\n") == 1
+
+
+def test_several_kernels_get_one_set_of_workflows_and_tags_of_their_own(
+    tmp_path: Path, initialize: Run
+) -> None:
+    git(tmp_path, "init", "--quiet")
+    for name in ("gelu", "relu"):
+        add_kernel(tmp_path / "kernels" / name, name)
+    code, said, error = initialize(tmp_path / "kernels" / "relu", USES, "--yes")
+    assert code == 0, error
+    assert settings.load(tmp_path / "kernels/gelu").tag_prefix == "gelu/"
+    assert settings.load(tmp_path / "kernels/relu").test_runner("x86_64-linux", "cuda")[-1] == "cuda"
+    assert (tmp_path / ".github/workflows/release.yml").exists()
+    assert "gelu" in said
+
+
+def test_a_kernel_that_cannot_be_read_is_named_and_the_others_go_on(tmp_path: Path, initialize: Run) -> None:
+    git(tmp_path, "init", "--quiet")
+    add_kernel(tmp_path / "relu")
+    add_kernel(tmp_path / "gelu", "gelu")
+    (tmp_path / "gelu" / "build.toml").write_text("[general\n")
+    code, said, _ = initialize(tmp_path, USES, "--yes")
+    assert code == 0
+    assert "not read: " in said and "gelu" in said
+
+
+def test_a_folder_without_a_kernel_is_one_error(tmp_path: Path, initialize: Run) -> None:
+    code, _, error = initialize(tmp_path, USES)
+    assert code == 2
+    assert "no kernel is here" in error
+    assert error.count("\n") == 1
+
+
+def test_a_link_leads_nowhere(repository: Path, initialize: Run, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (repository / ".github").symlink_to(outside)
+    code, _, error = initialize(repository, USES, "--yes")
+    assert code == 2
+    assert "link" in error
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_all_files_or_none(
+    repository: Path, initialize: Run, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    initialize(repository, USES, "--yes", "--workflows=release rollback")
+    before = files(repository)
+    replace, calls = os.replace, []
+
+    def fail(source: str, target: str) -> None:
+        calls.append(target)
+        if len(calls) == failing + 1:
+            raise OSError(28, "No space left on device", str(target))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    code, _, error = initialize(repository, "--uses=acme/kernel-actions@v2", "--yes")
+    assert code == 3
+    assert "nothing was" in error and "No space left" in error
+    assert files(repository) == before
+
+
+def test_what_was_changed_after_it_was_shown_is_not_written_over(repository: Path) -> None:
+    wanted = (plan.Wanted(PurePosixPath("a/b.yml"), "new\n"),)
+    compared = plan.compare(repository, wanted)
+    (repository / "a").mkdir()
+    (repository / "a/b.yml").write_text("theirs\n")
+    with pytest.raises(Exception, match="was changed meanwhile"):
+        writing.write(repository, compared)
+    assert (repository / "a/b.yml").read_text() == "theirs\n"
+
+
+def test_the_steps_are_those_of_this_repository(repository: Path, initialize: Run) -> None:
+    (repository / ".github/workflows").mkdir(parents=True)
+    (repository / ".github/workflows/old.yml").write_text(
+        "on: push\njobs:\n  b:\n    steps:\n      - run: nix run .#build-and-copy -L\n"
+    )
+    code, said, _ = initialize(
+        repository, USES, "--yes", "--format=json", "--gpu-runner=self-hosted linux h100"
+    )
+    assert code == 0
+    value = json.loads(said)
+    assert value["github"] == "https://github.com/acme/relu"
+    assert value["written"]
+    steps = {one["title"]: one for one in value["steps"]}
+    variable = steps["Say which Hub to publish to"]
+    assert variable["commands"] == [
+        "gh variable set KERNEL_HUB --repo acme/relu --body https://huggingface.co"
+    ]
+    assert steps["Have a runner with the labels self-hosted, linux, h100"]["commands"][0].startswith(
+        "./config.sh --url https://github.com/acme/relu --ephemeral --labels h100"
+    )
+    assert "git rm -- .github/workflows/old.yml" in next(
+        one["commands"][0] for title, one in steps.items() if title.startswith("Retire")
+    )
+    assert settings.load(repository).test_runner("x86_64-linux", "cuda") == ("self-hosted", "linux", "h100")
+
+
+def test_json_writes_with_yes_alone(repository: Path, initialize: Run) -> None:
+    before = files(repository)
+    code, said, _ = initialize(repository, USES, "--format=json")
+    assert code == 0
+    assert json.loads(said)["written"] is False
+    assert files(repository) == before
+
+
+@pytest.mark.parametrize("name", ["relese", "../../etc/passwd"])
+def test_an_unknown_workflow_is_one_error(repository: Path, initialize: Run, name: str) -> None:
+    code, _, error = initialize(repository, USES, f"--workflows={name}")
+    assert code == 2
+    assert "no workflow is named" in error
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("git@github.com:acme/relu.git", "https://github.com/acme/relu"),
+        ("https://github.com/acme/relu", "https://github.com/acme/relu"),
+        ("https://github.com/acme/relu.git/", "https://github.com/acme/relu"),
+        ("https://***@github.com/acme/relu.git", "https://github.com/acme/relu"),
+        ("ssh://git@git.example.org:2222/acme/relu.git", "https://git.example.org/acme/relu"),
+        ("/srv/git/relu.git", None),
+        ("../relu", None),
+        ("https://github.com/acme/relu/../../x", None),
+        ("git@github.com:acme/re;lu.git", None),
+        ("", None),
+    ],
+)
+def test_addresses_of_remotes(address: str, url: str | None) -> None:
+    found = detection.parse_address(address)
+    assert (found.url if found else None) == url
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("      - uses: huggingface/kernel-builder-job@main\n", "hf-jobs"),
+        ("      - uses: huggingface/hf-jobs-action@v1\n", "hf-jobs"),
+        ('        run: ( cd "$KERNEL" && nix build -L .#ci && ls -l result/ )\n', "kernel-builder"),
+        ("        run: nix run -L github:huggingface/kernels#kernel-builder -- build\n", "kernel-builder"),
+        ("        run: nix run .#build-and-copy\n", "kernel-builder"),
+        ("      - uses: acme/kernel-actions/build@v1\n", "kernel-actions"),
+        ("      - uses: 'acme/kernel-actions@v1'\n", "kernel-actions"),
+        ("      # - uses: acme/kernel-actions@v1\n        run: make\n", "other"),
+        ("        run: nix build .#docs\n", "other"),
+    ],
+)
+def test_what_a_workflow_works_with(text: str, kind: str) -> None:
+    assert detection.kind_of(f"on: push\njobs:\n  a:\n    steps:\n{text}") == kind
+
+
+def test_hostile_names_are_shown_and_not_obeyed(tmp_path: Path, initialize: Run) -> None:
+    git(tmp_path, "init", "--quiet")
+    add_kernel(tmp_path)
+    folder = tmp_path / ".github/workflows"
+    folder.mkdir(parents=True)
+    (folder / "a\x1b[31m`$(touch pwned)`;.yml").write_text("jobs: {b: {steps: [{run: nix build .#ci}]}}\n")
+    (folder / "release.yml").write_text("\x1b]0;title\x07##[error]x\n::error::y\n")
+    code, said, _ = initialize(tmp_path, USES, "--yes", "--overwrite")
+    assert code == 0
+    assert "\x1b" not in said and "\x07" not in said
+    assert not re.search(r"(?m)^::", said)
+    assert "git rm -- '.github/workflows/" in said
+
+
+def test_every_template_is_filled_and_still_one_document() -> None:
+    yaml = pytest.importorskip("yaml")
+    for one in templates.find().values():
+        text = templates.filled(one, "acme/kernel-actions@v1")
+        assert "org/kernel-actions" not in text
+        assert "Copy it to" not in text
+        assert yaml.safe_load(text) == yaml.safe_load(
+            one.text.replace("org/kernel-actions", "acme/kernel-actions")
+        )
+        assert all(len(line) < 121 for line in text.splitlines() if line.startswith("#"))
