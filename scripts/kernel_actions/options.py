@@ -278,8 +278,8 @@ MATRIX = Command(
         Option("allow-empty", "Succeed when nothing is selected.", default="false", kind="boolean"),
         Option(
             "untrusted",
-            "Plan for code that nobody has looked at, as in pull requests of forks: only what GitHub's hosted "
-            "runners build and test. All else is left out, and counted in held-back.",
+            "Plan for code that nobody has looked at, as in pull requests of forks: only what GitHub's "
+            "hosted runners build and test. All else is left out, and counted in held-back.",
             default="false",
             kind="boolean",
         ),

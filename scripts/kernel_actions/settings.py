@@ -37,6 +37,10 @@ _SELF_HOSTED: Mapping[str, Labels] = {
     "aarch64-darwin": ("self-hosted", "macos", "arm64"),
 }
 _GPU_BACKENDS = ("cuda", "rocm", "xpu", "tpu")
+# The labels that GitHub has for its hosted runners: a machine for each job, which is thrown away after it.
+# Larger runners have any name, so a runner with another label counts as one of one's own.
+# https://docs.github.com/actions/reference/runners/github-hosted-runners
+_HOSTED_LABEL = r"(ubuntu|macos|windows)-(latest|\d{2,4}(\.\d{2})?)(-(arm|intel|large|xlarge|slim))?"
 
 
 def _limit(name: str, unit: str, most: int, description: str, example: int) -> Key:
@@ -392,6 +396,13 @@ class Settings(NamedTuple):
         if backend in _GPU_BACKENDS:
             return (*_SELF_HOSTED.get(system, ("self-hosted", system)), backend)
         return self.build_runner(system, backend)
+
+
+def is_hosted(labels: Labels) -> bool:
+    """Whether a job with these labels can only run on a runner that GitHub hosts."""
+    import re
+
+    return len(labels) == 1 and re.fullmatch(_HOSTED_LABEL, labels[0]) is not None
 
 
 def load(kernel_dir: Path, known: dict[Path, Mapping[str, Any]] | None = None) -> Settings:

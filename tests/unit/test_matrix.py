@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kernel_actions import cli
+from kernel_actions import cli, settings
 
 from tests.golden import check_golden
 from tests.unit.kernels import CUDA
@@ -46,6 +47,7 @@ def test_entries_have_what_workflows_need(
             "kernel": "edge",
             "dir": str(kernel_dir(CUDA)),
             "name": "torch213-cxx11-cu130-x86_64-linux",
+            "artifact": "edge-torch213-cxx11-cu130-x86_64-linux",
             "variant": "torch213-cxx11-cu130-x86_64-linux",
             "arch_variant": "torch213-cxx11-cu130-x86_64-linux",
             "variants": ["torch213-cxx11-cu130-x86_64-linux"],
@@ -110,6 +112,54 @@ def test_outputs_and_summary_in_actions(
     assert list(json.loads(line)) == ["include"]
     assert "count<<end-" in text and "\n2\n" in text
     assert "### Build variants" in summary.read_text()
+
+
+def test_untrusted_code_gets_hosted_runners_alone(
+    kernel_dir: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    kernel = kernel_dir(CUDA.replace('["cuda"]', '["cuda", "cpu"]'))
+    # What a pull request says of runners is as little to be trusted.
+    (kernel / "kernel-actions.toml").write_text(
+        '[runners.build]\n"aarch64-linux" = ["self-hosted", "linux"]\n'
+        '"aarch64-darwin" = ["ubuntu-latest", "mine"]\n[runners.test]\n"x86_64-linux.cpu" = "my-scale-set"\n'
+    )
+    found: dict[str, dict[str, str]] = {}
+    for untrusted in ("false", "true"):
+        outputs = tmp_path / f"outputs-{untrusted}"
+        monkeypatch.setenv("GITHUB_OUTPUT", str(outputs))
+        monkeypatch.setenv("KA_UNTRUSTED", untrusted)
+        code, out, _ = _matrix(capsys, str(kernel), "--scope", "pr", "--format", "github")
+        assert code == 0
+        listed = re.findall(r"^(\S+)<<(end-\w+)\n(.*?)\n\2$", outputs.read_text(), re.DOTALL | re.MULTILINE)
+        found[untrusted] = {name: value for name, _, value in listed}
+    trusted, others = found["false"], found["true"]
+    assert trusted["tests"] == trusted["matrix"] and trusted["held-back"] == "0"
+    built = {one["variant"]: one for one in json.loads(others["matrix"])["include"]}
+    assert {one["system"] for one in built.values()} == {"x86_64-linux"}
+    # Compiled on a hosted runner, but its GPU, and the scale set, are the author's own.
+    assert {one["backend"] for one in built.values()} == {"cpu", "cuda"}
+    assert json.loads(others["tests"]) == {"include": []} and others["test-count"] == "0"
+    assert int(others["held-back"]) == int(trusted["count"])
+    reasons = {one["reason"] for one in json.loads(others["filtered"])}
+    assert "is built on self-hosted, linux, which untrusted code does not get" in reasons
+    assert "kept from runners that are not GitHub's" in out
+    assert json.loads(others["kernels"])["include"] == [{"kernel": "edge", "dir": str(kernel)}]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (("ubuntu-latest",), True), (("ubuntu-24.04-arm",), True), (("macos-15",), True),
+        (("windows-2025",), True),
+        (("ubuntu-latest", "gpu"), False), (("self-hosted",), False), (("ubuntu-gpu",), False),
+        (("my-ubuntu-latest",), False), (("ubuntu-latest\n",), False), ((), False),
+    ],
+)  # fmt: skip
+def test_which_runners_are_hosted(labels: tuple[str, ...], expected: bool) -> None:
+    assert settings.is_hosted(labels) is expected
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,12 @@ _LARGEST_DURATIONS = 10_000_000
 class Selection(NamedTuple):
     """What the options of ``matrix`` and ``[matrix]`` of kernel-actions.toml keep.
 
-    A selector that is not there keeps everything.
+    A selector that is not there keeps everything. ``untrusted`` keeps only what hosted runners build.
     """
 
     scope: str
     selectors: Mapping[str, Selector]
+    untrusted: bool = False
 
     def reason_against(self, variant: Variant) -> tuple[str, Place | None] | None:
         """Why ``variant`` is not selected, and where that is said; ``None`` when it is."""
@@ -61,13 +62,17 @@ class Selection(NamedTuple):
 
 
 class PlannedKernel(NamedTuple):
-    """A kernel's part of the matrix: the selected variants, and what was left out."""
+    """A kernel's part of the matrix: the selected variants, and what was left out.
+
+    ``held_back`` of the latter were left out as the code is untrusted.
+    """
 
     directory: str
     plan: KernelPlan
     selected: tuple[Variant, ...]
     left_out: tuple[LeftOut, ...]
     settings: Settings
+    held_back: int = 0
 
     @property
     def name(self) -> str:
@@ -88,11 +93,26 @@ class PlannedKernel(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """The jobs of all kernels, and the kernels that were left out as a whole, each with its reason."""
+    """The jobs of all kernels, and the kernels that were left out as a whole, each with its reason.
+
+    Of ``untrusted`` code only what hosted runners test is tested.
+    """
 
     kernels: tuple[PlannedKernel, ...]
     jobs: tuple[Job, ...]
     unchanged: tuple[tuple[str, str], ...] = ()
+    untrusted: bool = False
+
+    @property
+    def tests(self) -> tuple[Job, ...]:
+        """The jobs that can be tested."""
+        return tuple(job for job in self.jobs if not self.untrusted or settings.is_hosted(job.test_runner))
+
+    @property
+    def held_back(self) -> int:
+        """The number of variants that are not built, or not tested, as the code is untrusted."""
+        untested = sum(len(job.parts) for job in self.jobs) - sum(len(job.parts) for job in self.tests)
+        return sum(kernel.held_back for kernel in self.kernels) + untested
 
     def as_json(self) -> dict[str, Any]:
         """The plan for programs."""
@@ -130,13 +150,20 @@ def select(plan: KernelPlan, directory: str, own: Settings, selection: Selection
     """The selected variants of a kernel's plan. Pure."""
     selected: list[Variant] = []
     left_out = list(plan.variants.left_out)
+    held_back: set[str] = set()
     for variant in plan.variants.variants:
         reason = selection.reason_against(variant)
+        runner = own.build_runner(variant.system, variant.backend)
+        if reason is None and selection.untrusted and not settings.is_hosted(runner):
+            reason = f"is built on {', '.join(runner)}, which untrusted code does not get", None
+            held_back.add(variant.name)
         if reason is None:
             selected.append(variant)
         else:
             left_out.append(LeftOut(variant.name, variant.system, *reason))
-    return PlannedKernel(directory, plan, variants.build_once(selected), tuple(left_out), own)
+    # One that several systems share is built on a hosted runner if any of them has one.
+    held_back -= {one.name for one in selected}
+    return PlannedKernel(directory, plan, variants.build_once(selected), tuple(left_out), own, len(held_back))
 
 
 def source(options: Options) -> Source:
@@ -154,7 +181,7 @@ def selection(options: Options, own: Settings) -> Selection:
     selectors = {**own.selectors, **given}
     _check_known("backends", selectors, BACKENDS)
     _check_known("systems", selectors, variants.SYSTEMS)
-    return Selection(options.scope, selectors)
+    return Selection(options.scope, selectors, options.untrusted)
 
 
 def run(options: Options) -> int:
@@ -178,7 +205,8 @@ def run(options: Options) -> int:
             f"kernel-actions: warning: {where} are both named {name}: artifacts of one replace the other's"
         )
     planned = jobs_.group((job for kernel in kernels for job in kernel.jobs()), options.group_by)
-    matrix = Matrix(tuple(kernels), tuple(jobs_.pack(planned, most, durations)), unchanged)
+    packed = tuple(jobs_.pack(planned, most, durations))
+    matrix = Matrix(tuple(kernels), packed, unchanged, options.untrusted)
     _check_empty(matrix, options)
     output.PRINTERS[options.format](matrix)
     return EXIT_DONE

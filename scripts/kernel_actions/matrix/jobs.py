@@ -65,9 +65,17 @@ class Job(NamedTuple):
             ("torch", {one.torch for one in variants}),
         )
         entry |= {name: next(iter(values)) for name, values in shared if len(values) == 1}
-        entry |= {"name": self.name, "system": self.system}
+        entry |= {"name": self.name, "artifact": self.artifact, "system": self.system}
         entry |= {"runner": list(self.runner), "test_runner": list(self.test_runner)}
         return entry | self.limits.as_json()
+
+    @property
+    def artifact(self) -> str:
+        """A name for what the job makes, of characters that every file system takes: no other job has it, as
+        long as no two kernels share theirs."""
+        first = self.parts[0]
+        more = f"-and-{len(self.parts) - 1}-more" if len(self.parts) > 1 else ""
+        return f"{first.kernel}-{first.variant.name}{more}"
 
     @property
     def name(self) -> str:

@@ -57,7 +57,9 @@ def _print_github(matrix: Matrix) -> None:
     _print_table(matrix)
     value = matrix.as_json()
     jobs = _compact({"include": value["include"]})
-    room = _MOST_OUTPUT // 2 - len(jobs) - _SMALL_OUTPUTS
+    tests = _compact({"include": [job.as_json() for job in matrix.tests]})
+    kernels = _compact({"include": [{"kernel": one.name, "dir": one.directory} for one in matrix.kernels]})
+    room = _MOST_OUTPUT // 2 - len(jobs) - len(tests) - len(kernels) - _SMALL_OUTPUTS
     if room < 0:
         raise WrongInput(
             f"the matrix of {len(matrix.jobs)} jobs is larger than the 1 MiB that GitHub passes on",
@@ -68,6 +70,10 @@ def _print_github(matrix: Matrix) -> None:
             # Anything beside "include" would become an axis of the matrix.
             "matrix": jobs,
             "count": str(value["count"]),
+            "tests": tests,
+            "test-count": str(len(matrix.tests)),
+            "held-back": str(matrix.held_back),
+            "kernels": kernels,
             "filtered": _fitting(value["filtered"], room),
             "builder": _compact(value["builder"]),
         }
@@ -128,6 +134,8 @@ def _counted(matrix: Matrix) -> str:
         parts.append(f"{left_out} left out")
     if matrix.unchanged:
         parts.append(f"{len(matrix.unchanged)} kernels unchanged")
+    if matrix.held_back:
+        parts.append(f"{matrix.held_back} kept from runners that are not GitHub's")
     return ", ".join(parts)
 
 
