@@ -365,12 +365,47 @@ BREAKS |= {
     ],
     "source-imports": [
         (
+            edited(INIT, "import torch\n", "import numpy as np\nimport torch\n"),
+            "__init__.py:1: imports numpy, which no build depends on",
+        ),
+        # What it imports by a way around, in a class, and from a package of its own.
+        (
+            lambda kernel, _: (
+                edit(kernel / INIT, "import torch\n", "from .deep import a\nimport torch\n"),
+                write(kernel / "torch-ext/tiny_scale/deep/__init__.py", "from tiny_scale.b import x\n"),
+                write(kernel / "torch-ext/tiny_scale/deep/a.py", "from .. import c\n"),
+                write(kernel / "torch-ext/tiny_scale/c.py", "class C:\n    from einops.layers import x\n"),
+            ),
+            "c.py:2: imports einops.layers, which no build depends on",
+        ),
+        (
+            lambda kernel, _: (
+                edit(kernel / INIT, "import torch\n", "import tiny_scale.a\nimport torch\n"),
+                write(kernel / "torch-ext/tiny_scale/a.py", "if True:\n    import packaging.version\n"),
+            ),
+            "a.py:2: imports packaging.version, which no build depends on",
+        ),
+    ],
+    "source-later-imports": [
+        (
             added("torch-ext/tiny_scale/a.py", "import numpy as np\n"),
             "a.py:1: imports numpy, which no build depends on",
         ),
         (
-            added("torch-ext/tiny_scale/a.py", "def f():\n    from einops.layers import x\n"),
-            "a.py:2: imports einops.layers, which no build depends on",
+            edited(INIT, "    return ops.twice(x)", "    import numpy\n    return ops.twice(x)"),
+            "__init__.py:9: imports numpy, which no build depends on",
+        ),
+        # The package is loaded without it.
+        (
+            lambda kernel, _: (
+                edit(
+                    kernel / INIT,
+                    "import torch\n",
+                    "import torch\ntry:\n    from . import a\nexcept ImportError:\n    a = None\n",
+                ),
+                write(kernel / "torch-ext/tiny_scale/a.py", "import iris\n"),
+            ),
+            "a.py:1: imports iris, which no build depends on",
         ),
     ],
     "source-fake": [
@@ -386,6 +421,22 @@ BREAKS |= {
             ),
             "binding.cpp:7: a has no fake implementation",
         ),
+        # The same in two bindings.
+        (
+            lambda kernel, _: (
+                edit(
+                    kernel / "build.toml",
+                    'src = ["torch-ext/binding.cpp"]',
+                    'src = ["torch-ext/binding.cpp", "torch-ext/stable.cpp"]',
+                ),
+                write(
+                    kernel / "torch-ext/stable.cpp",
+                    "STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {\n"
+                    '  m.def("a(Tensor x) -> Tensor[]"); m.def("a(Tensor x) -> Tensor[]");\n}\n',
+                ),
+            ),
+            "stable.cpp:2: a has no fake implementation",
+        ),
     ],
     "source-test-imports": [
         (
@@ -393,8 +444,12 @@ BREAKS |= {
             "test_scale.py:2: imports tiny_scale by its name",
         ),
         (
-            added("tests/deep/test_a.py", "def f():\n    from tiny_scale.x import y\n"),
-            "test_a.py:2: imports tiny_scale by its name",
+            lambda kernel, _: (
+                write(kernel / "tests/deep/test_a.py", "def f():\n    from tiny_scale.x import y\n"),
+                write(kernel / "tests/test_b.py", "import tiny_scale\n"),
+                write(kernel / "tests/test_c.py", "import tiny_scale.x\nimport tiny_scale\n"),
+            ),
+            "test_a.py:2: imports tiny_scale by its name, as 2 more files of tests do",
         ),
     ],
     "layout-name": [
@@ -691,19 +746,39 @@ KEEPS |= {
         ),
     ],
     "source-imports": [
-        added(
-            "torch-ext/tiny_scale/a.py",
-            "import os.path, torch.nn, triton.language as tl\nfrom typing import TYPE_CHECKING\n"
-            "if TYPE_CHECKING:\n    import numpy\n"
-            "try:\n    import apex\nexcept ImportError:\n    apex = None\n",
+        lambda kernel, _: (
+            edit(kernel / INIT, "import torch\n", "import torch\nfrom . import a\n"),
+            write(
+                kernel / "torch-ext/tiny_scale/a.py",
+                "import os.path, torch.nn, triton.language as tl\nfrom typing import TYPE_CHECKING\n"
+                "from typing_extensions import Self\nif TYPE_CHECKING:\n    import numpy\n"
+                "try:\n    import apex\nexcept ImportError:\n    apex = None\n"
+                "def f():\n    import scipy\n",
+            ),
         ),
         lambda kernel, _: (
             edit(kernel / "build.toml", "version = 3", 'version = 3\npython-depends = ["einops"]'),
-            write(kernel / "torch-ext/tiny_scale/a.py", "from einops import rearrange\n"),
+            edit(kernel / INIT, "import torch\n", "import torch\nfrom einops import rearrange\n"),
         ),
         lambda kernel, _: (
             edit(kernel / "build.toml", 'backends = ["cpu"]', 'backends = ["cpu", "tpu"]'),
-            write(kernel / "torch-ext/tiny_scale/a.py", "import jax.numpy as jnp\n"),
+            edit(kernel / INIT, "import torch\n", "import torch\nimport jax.numpy as jnp\n"),
+        ),
+        # Circles, and more dots than there are folders.
+        lambda kernel, _: (
+            edit(kernel / INIT, "import torch\n", "from . import a\nfrom ... import numpy\nimport torch\n"),
+            write(
+                kernel / "torch-ext/tiny_scale/a.py", "from . import a\nfrom .a import b\nfrom . import *\n"
+            ),
+        ),
+    ],
+    "source-later-imports": [
+        edited(INIT, "import torch\n", "import numpy\nimport torch\n"),
+        added(
+            "torch-ext/tiny_scale/a.py",
+            "def f():\n    try:\n        import numpy\n    except ImportError as error:\n"
+            "        raise ImportError('f needs numpy') from error\n"
+            "if __name__ == '__main__':\n    import tqdm\n",
         ),
     ],
     "source-fake": [
@@ -711,6 +786,16 @@ KEEPS |= {
         appended(BINDING, 'void f(M m) { m.def("a(Tensor(a!) x) -> ()"); }\n'),
         appended(BINDING, 'void f(M m) { m.def("a(Tensor x) -> Tensor", &a); }\n'),
         appended(BINDING, '// m.def("a(Tensor x) -> Tensor");\n'),
+        appended(BINDING, 'void f(M m) { m.def("a(int x) -> int"); }\n'),
+        # One that only an operator of Python calls.
+        lambda kernel, _: (
+            appended(BINDING, 'void f(M m) { m.def("a(Tensor x) -> Tensor"); }\n')(kernel, {}),
+            appended(
+                INIT,
+                '@torch.library.custom_op(add_op_namespace_prefix("b"), mutates_args=())\n'
+                "def b(x: torch.Tensor) -> torch.Tensor:\n    return ops.a(x)\n",
+            )(kernel, {}),
+        ),
         appended(BINDING, 'void f(M m) { m.def("a(Tensor x) -> Tensor"); m.impl("a", torch::kMeta, &a); }\n'),
         lambda kernel, _: (
             appended(BINDING, 'void f(M m) { m.def("a(Tensor x) -> Tensor"); }\n')(kernel, {}),

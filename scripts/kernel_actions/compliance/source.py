@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from kernel_actions.compliance import files
-from kernel_actions.compliance.engine import Family, Problem
+from kernel_actions.compliance.engine import Family, Problem, counted
 from kernel_actions.compliance.kernel import Kernel, PythonFile
 from kernel_actions.errors import Place, WrongInput
 from kernel_actions.manifest import Manifest
@@ -48,6 +49,12 @@ _SCHEMA = re.compile(r'\s*((?:"(?:\\.|[^"\\\n])*"\s*)+)\)')
 _STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 # Implementations in C++ that serve for fake tensors too.
 _IMPLEMENTED = re.compile(r"\b(?:k?Meta|k?Composite(?:Implicit|Explicit)\w*)\b")
+# The test of what runs for type checkers, and of what runs where the file is a program.
+_NEVER_HERE = re.compile(r"TYPE_CHECKING|'__main__'")
+# The decorators of operators that are written in Python.
+_PYTHON_OPERATOR = re.compile(r"'(?:custom_op|triton_op)'")
+# What Torch itself requires, on every system and since its version 2.
+_OF_TORCH = frozenset({"filelock", "fsspec", "jinja2", "networkx", "sympy", "typing_extensions"})
 # What is there wherever Torch has the backend.
 _MODULES_OF_BACKENDS = {
     "neuron": ("nki", "neuronxcc", "torch_neuronx"),
@@ -142,12 +149,7 @@ def source_relative_imports(kernel: Kernel) -> Iterator[Problem]:
     package = kernel.manifest.python_name if kernel.manifest else ""
     for file in kernel.python:
         for node in ast.walk(file.tree):
-            names: list[str] = []
-            if isinstance(node, ast.Import):
-                names = [one.name for one in node.names]
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module or ""]
-            for name in names:
+            for name in _imported(node):
                 if name.partition(".")[0] == package and isinstance(node, ast.stmt):
                     yield Problem(f"imports {name} by its absolute name", file.place(node))
 
@@ -172,21 +174,12 @@ def source_fallback_ops(kernel: Kernel) -> Iterator[Problem]:
 
 @RULES.rule
 def source_imports(kernel: Kernel) -> Iterator[Problem]:
-    if kernel.manifest is None:
-        return
-    allowed = _allowed_modules(kernel.manifest)
-    for file in kernel.python:
-        optional = _optional(file.tree)
-        for node in ast.walk(file.tree):
-            names: list[str] = []
-            if isinstance(node, ast.Import):
-                names = [one.name for one in node.names]
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module or ""]
-            for name in names:
-                top = name.partition(".")[0]
-                if isinstance(node, ast.stmt) and node not in optional and top not in allowed:
-                    yield Problem(f"imports {name}, which no build depends on", file.place(node))
+    yield from (problem for problem, is_at_load in _foreign_imports(kernel) if is_at_load)
+
+
+@RULES.rule
+def source_later_imports(kernel: Kernel) -> Iterator[Problem]:
+    yield from (problem for problem, is_at_load in _foreign_imports(kernel) if not is_at_load)
 
 
 @RULES.rule
@@ -194,17 +187,20 @@ def source_fake(kernel: Kernel) -> Iterator[Problem]:
     known = _fakes(kernel)
     if known is None or any(_IMPLEMENTED.search(file.code) for file in kernel.cpp):
         return
+    known |= _wrapped(kernel)
     for file in kernel.cpp:
         for found in _DEF.finditer(file.code):
             schema = _SCHEMA.match(file.text, found.end())
             if schema is None:
                 continue
             text = "".join(part for part in _STRING.findall(schema[1]))
-            name, bracket, rest = text.partition("(")
-            # One that changes its arguments and returns nothing needs none; one with a function behind the
-            # schema is made of others.
-            if bracket and not rest.replace(" ", "").endswith("->()") and name.strip() not in known:
-                yield Problem(f"{name.strip()} has no fake implementation", file.place(found.start()))
+            name, bracket, _ = text.partition("(")
+            name, _, result = name.strip(), *text.rpartition("->")[1:]
+            # One that gives no tensor needs none: it changes its arguments, or Torch cannot trace it. One
+            # with a function behind the schema is made of others.
+            if bracket and "Tensor" in result and name not in known:
+                known.add(name)  # Bindings of which a build takes one define the same operators.
+                yield Problem(f"{name} has no fake implementation", file.place(found.start()))
 
 
 @RULES.rule
@@ -213,17 +209,18 @@ def source_test_imports(kernel: Kernel) -> Iterator[Problem]:
     if kernel.manifest is None or not folder.is_dir():
         return
     package = kernel.manifest.python_name
+    found: list[Place] = []
     for entry in files.walk(folder).entries:
         tree = _tree_with(entry, package)
         for node in ast.walk(tree) if tree is not None else ():
-            names: list[str] = []
-            if isinstance(node, ast.Import):
-                names = [one.name for one in node.names]
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module or ""]
-            if isinstance(node, ast.stmt) and any(one.partition(".")[0] == package for one in names):
-                where = Place(entry.path, node.lineno, node.col_offset + 1)
-                yield Problem(f"imports {package} by its name", where)
+            if any(one.partition(".")[0] == package for one in _imported(node)):
+                assert isinstance(node, ast.stmt)
+                found.append(Place(entry.path, node.lineno, node.col_offset + 1))
+                break
+    if found:
+        # They are all the same, and mended in one way.
+        more = f", as {counted(len(found) - 1, 'more file')} of tests do" if found[1:] else ""
+        yield Problem(f"imports {package} by its name{more}", found[0])
 
 
 def _imports_ops(node: ast.stmt) -> bool:
@@ -248,18 +245,106 @@ def _allowed_modules(kernel: Manifest) -> frozenset[str]:
     if any(kernel.all_kernel_depends(backend) for backend in ("", *kernel.backends)):
         found.add("kernels")
     # By their absolute names there is another rule about them.
-    return sys.stdlib_module_names | {"torch", "triton", "__future__", kernel.python_name} | found
+    own = {"torch", "triton", "__future__", kernel.python_name}
+    return sys.stdlib_module_names | own | _OF_TORCH | found
+
+
+def _foreign_imports(kernel: Kernel) -> Iterator[tuple[Problem, bool]]:
+    """The imports of what users may not have, and whether they run when the package is loaded."""
+    if kernel.manifest is None:
+        return
+    allowed = _allowed_modules(kernel.manifest)
+    loaded = _loaded(kernel)
+    for file in kernel.python:
+        optional = _optional(file.tree)
+        at_load = loaded.get(file.path, frozenset())
+        for node in ast.walk(file.tree):
+            for name in _imported(node):
+                if node not in optional and name.partition(".")[0] not in allowed:
+                    assert isinstance(node, ast.stmt)
+                    what = f"imports {name}, which no build depends on"
+                    yield Problem(what, file.place(node)), node in at_load
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """The modules of other packages that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [one.name for one in node.names]
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return [node.module or ""]
+    return []
+
+
+def _loaded(kernel: Kernel) -> Mapping[Path, frozenset[ast.AST]]:
+    """The files that have to run when the package is loaded, each with the statements of it that do."""
+    known = {file.path: file for file in kernel.python}
+    if kernel.init is None or kernel.manifest is None:
+        return {}
+    root = kernel.init.path.parent
+    found: dict[Path, frozenset[ast.AST]] = {}
+    left = [kernel.init.path]
+    while left:
+        path = left.pop()
+        if path in found or path not in known:
+            continue
+        tree = known[path].tree
+        found[path] = frozenset(_run_at_load(tree)) - _optional(tree)
+        for node in found[path]:
+            for parts in _own_modules(node, path.parent.relative_to(root).parts, kernel.manifest.python_name):
+                # A module comes with the packages around it.
+                for end in range(len(parts) + 1):
+                    module = root.joinpath(*parts[:end])
+                    left += [module / "__init__.py", module.with_name(f"{module.name}.py")]
+    return found
+
+
+def _run_at_load(tree: ast.Module) -> Iterator[ast.AST]:
+    """The statements that run when a module is imported: all but those inside of functions."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            left += [one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.expr)]
+
+
+def _own_modules(node: ast.AST, folder: tuple[str, ...], package: str) -> Iterator[tuple[str, ...]]:
+    """The modules of the package that a statement in ``folder`` of it may import, as paths in there."""
+    for name in _imported(node):
+        first, *rest = name.split(".")
+        if first == package:
+            yield tuple(rest)
+            if isinstance(node, ast.ImportFrom):
+                yield from ((*rest, one.name) for one in node.names)
+    if isinstance(node, ast.ImportFrom) and 0 < node.level <= len(folder) + 1:
+        around = folder[: len(folder) - node.level + 1]
+        base = (*around, *(node.module.split(".") if node.module else ()))
+        yield base
+        yield from ((*base, one.name) for one in node.names)
 
 
 def _optional(tree: ast.Module) -> set[ast.AST]:
-    """The statements that run for type checkers alone, or whose failing is provided for."""
+    """The statements that run for type checkers or in programs alone, or whose failing is provided for."""
     found: set[ast.AST] = set()
     for node in ast.walk(tree):
         is_tried = isinstance(node, ast.Try) and bool(node.handlers)
-        if is_tried or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
+        if is_tried or (isinstance(node, ast.If) and _NEVER_HERE.search(ast.dump(node.test))):
             assert isinstance(node, ast.Try | ast.If)
             found.update(inner for one in node.body for inner in ast.walk(one))
     return found
+
+
+def _wrapped(kernel: Kernel) -> set[str]:
+    """What operators that are written in Python call: it is not traced, as they have fakes of their own."""
+    return {
+        inner.attr
+        for file in kernel.python
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any(_PYTHON_OPERATOR.search(ast.dump(one)) for one in node.decorator_list)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Attribute)
+    }
 
 
 def _fakes(kernel: Kernel) -> set[str] | None:
