@@ -100,12 +100,14 @@ def find(build_dir: Path, names: Collection[str] = ()) -> tuple[BuiltVariant, ..
     )
 
 
-def check_intact(variant: BuiltVariant) -> None:
+def check_intact(variant: BuiltVariant, hashes: Mapping[str, str] | None = None) -> None:
     """Raise ``KernelFailed`` unless the files are those that metadata.json lists, byte for byte.
 
     The digest is the builder's: of every file but metadata.json, its signature and bytecode, in
-    base64. A variant whose metadata.json lists none is not checked.
+    base64. A variant whose metadata.json lists none is not checked. ``hashes`` are SHA-256, in hexadecimal,
+    of files that were read already, by their path in the variant.
     """
+    known = {name: base64.b64encode(bytes.fromhex(one)).decode() for name, one in (hashes or {}).items()}
     digest = read_json(variant.path / "metadata.json").get("digest")
     if not isinstance(digest, dict):
         return
@@ -122,7 +124,8 @@ def check_intact(variant: BuiltVariant) -> None:
         if path.is_dir() and not path.is_symlink():
             continue
         names.add(name)
-        if not path.is_file() or listed.get(name) != _hash(path, algorithm):
+        found = known.get(name) if algorithm == "sha256" else None
+        if not path.is_file() or listed.get(name) != (found or _hash(path, algorithm)):
             raise KernelFailed(f"{name} is not the file that was built", where=Place(path), repair=_AGAIN)
     missing = sorted(set(listed) - names)
     if missing:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_actions import built, console, github, manifest
+from kernel_actions import built, console, digests, environment, github, manifest
 from kernel_actions.built import BuiltVariant
 from kernel_actions.cli import Options
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
@@ -83,14 +83,20 @@ def publish(
     if not variants:
         raise WrongInput(f"{build_dir} has no built variant", repair="build one first, or give --build-dir")
     check_versions(variants, kernel)
+    memory = digests.Memory(environment.cache_root(holds_token=True))
+    local = client.local_folders({variant.path_in_repo: variant.path for variant in variants}, memory)
+    memory.save()
     for variant in variants:
-        built.check_intact(variant)
+        start = f"{variant.path_in_repo}/"
+        built.check_intact(
+            variant,
+            {path[len(start) :]: file.sha256 for path, file in local.items() if path.startswith(start)},
+        )
     branch = branch or kernel.branch or f"v{kernel.version}"
     hub = client.connect(address, token)
     if not hub.is_embedded and not allow_local_build:
         check_published(variants)
 
-    local = client.local_folders({variant.path_in_repo: variant.path for variant in variants})
     local |= client.local_benchmarks(kernel_dir)
     count = f"{len(variants)} variant{'' if len(variants) == 1 else 's'}"
     console.say(f"Uploading {count} to {branch} of {repo_id} on {hub.address}")

@@ -26,6 +26,9 @@ def no_identity(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("HF_TOKEN", "HF_ENDPOINT", "KA_TOKEN", "HF_OIDC_RESOURCE", "GITHUB_ACTIONS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    # Nor may what an upload remembers of files.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("RUNNER_TEMP", raising=False)
 
 
 @pytest.fixture

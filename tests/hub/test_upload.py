@@ -8,11 +8,12 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub import CommitOperationAdd, HfApi, _commit_api
 from huggingface_hub.hf_api import RepoFile
 from kernel_actions import built, upload
 from kernel_actions.errors import Interrupted, KernelActionsError, KernelFailed, WrongInput, WrongSurroundings
@@ -397,3 +398,34 @@ def test_the_token_is_in_no_message(foreign: ForeignHub) -> None:
         client.upload(hub, "acme/x", "v1", {}, [], message="x")
     assert "hf_given" not in str(caught.value)
     assert foreign.tokens[-1] == "Bearer hf_given"
+
+
+def test_files_that_the_client_leaves_out_without_a_word_are_told(
+    send: Any, api: HfApi, repo_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does for what a .gitignore on the Hub names: of another client or another day."""
+    real = _commit_api._fetch_upload_modes
+
+    def modes(additions: Any, **options: Any) -> None:
+        real(additions, **options)
+        for one in additions:
+            one._should_ignore = one.path_in_repo.endswith("table.bin")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_commit_api, "_fetch_upload_modes", modes)
+        with pytest.raises(
+            WrongSurroundings, match=r"does not hold what was sent: .*table\.bin.*\.gitignore"
+        ):
+            send()
+    assert send()["added"] == [f"build/{VARIANT}/table.bin"]
+
+
+def test_what_did_not_change_is_not_read_again(
+    send: Any, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time_ns
+    monkeypatch.setattr("kernel_actions.digests.time.time_ns", lambda: real() + 5_000_000_000)
+    send()
+    monkeypatch.setattr("kernel_actions.digests._read", lambda *_unused: pytest.fail("it was read"))
+    (kernel / "CARD.md").unlink(missing_ok=True)
+    assert send()["added"] == []

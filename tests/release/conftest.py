@@ -31,6 +31,8 @@ def no_identity(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         if name.startswith(("KA_", "GIT_", "GITHUB_", "HF_TOKEN", "HF_ENDPOINT", "HF_OIDC")):
             monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("RUNNER_TEMP", raising=False)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
 

@@ -8,7 +8,6 @@ without the token.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kernel_actions import console, github
+from kernel_actions import console, digests, github
 from kernel_actions.errors import Interrupted, KernelActionsError, WrongInput, WrongSurroundings, printable
 
 if TYPE_CHECKING:
@@ -41,8 +40,6 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 # How often a commit is planned anew when others commit at the same time.
 _ATTEMPTS = 5
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-# A Hub keeps a larger file as LFS whatever it holds.
-_LARGEST_IN_GIT = 10_000_000
 # Hashing leaves the interpreter alone, so that several threads get several cores.
 _HASHING_THREADS = 4
 _BENCHMARK = re.compile(r"benchmarks/benchmark[^/]*\.py")
@@ -190,18 +187,10 @@ def plan(
     )
 
 
-def local_file(source: Path) -> LocalFile:
-    """Read and hash the file ``source``."""
-    size = source.stat().st_size
-    sha1 = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
-    sha256 = hashlib.sha256()
-    is_large = size > _LARGEST_IN_GIT
-    with source.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            if not is_large:
-                sha1.update(chunk)
-            sha256.update(chunk)
-    return LocalFile(source, size, "" if is_large else sha1.hexdigest(), sha256.hexdigest())
+def local_file(source: Path, memory: digests.Memory | None = None) -> LocalFile:
+    """Read and hash the file ``source``, or recall its hashes from ``memory`` where it is still the same."""
+    found = digests.of(source) if memory is None else memory.of(source)
+    return LocalFile(source, found.size, found.oid, found.sha256)
 
 
 def local_files(folder: Path, path_in_repo: str) -> dict[str, LocalFile]:
@@ -210,14 +199,17 @@ def local_files(folder: Path, path_in_repo: str) -> dict[str, LocalFile]:
     return local_folders({path_in_repo: folder})
 
 
-def local_folders(folders: Mapping[str, Path]) -> dict[str, LocalFile]:
+def local_folders(folders: Mapping[str, Path], memory: digests.Memory | None = None) -> dict[str, LocalFile]:
     """The files of ``folders``, which are by their path in the repository, but for Python's bytecode.
+
+    Those that ``memory`` knows are not read again.
 
     Raises ``WrongInput`` for a link out of its folder: what a build links to is not published.
     """
     found = {path: file for to, folder in folders.items() for path, file in _listed(folder, to)}
     with ThreadPoolExecutor(_HASHING_THREADS) as executor:
-        return dict(zip(found, executor.map(local_file, found.values()), strict=True))
+        files = executor.map(lambda path: local_file(path, memory), found.values())
+        return dict(zip(found, files, strict=True))
 
 
 def _listed(folder: Path, path_in_repo: str) -> Iterator[tuple[str, Path]]:
@@ -316,9 +308,14 @@ def upload(
     """
     check_repo_id(repo_id)
     for _ in range(_ATTEMPTS):
-        head, keeps_others = _prepare(hub, repo_id, branch, may_create=not create_pr, dry_run=dry_run)
+        head, start = _prepare(hub, repo_id, branch, may_create=not create_pr, dry_run=dry_run)
         remote = remote_files(hub, repo_id, head) if head else {}
-        planned = plan(remote, local, folders, keeps_others=keeps_others)
+        planned = plan(remote, local, folders)
+        if head and branch != MAIN:
+            # Where the repository starts is asked for only if it makes a difference.
+            of_new = plan(remote, local, folders, keeps_others=False)
+            if of_new != planned and head == (start or _start(hub, repo_id)):
+                planned = of_new
         size = sum(local[path].size for path in planned.added)
         if dry_run:
             return Uploaded(planned, size, "", hub.url(repo_id, branch))
@@ -335,11 +332,28 @@ def upload(
                 create_pr=create_pr,
             )
         if not moved:
+            _check_arrived(hub, repo_id, info.oid, planned, local)
             return Uploaded(planned, size, info.oid, info.pr_url or hub.url(repo_id, branch))
         console.say(f"Somebody else committed to {branch} of {repo_id} meanwhile: planning anew")
     raise WrongSurroundings(
         f"others keep committing to {branch} of {repo_id}", repair="run again when they are done"
     )
+
+
+def _check_arrived(
+    hub: Hub, repo_id: str, commit: str, planned: Plan, local: Mapping[str, LocalFile]
+) -> None:
+    """Raises ``WrongSurroundings`` unless ``commit`` holds what was planned, byte for byte as far as the Hub
+    tells: a .gitignore there has the client leave files out without a word."""
+    there = remote_files(hub, repo_id, commit)
+    wrong = [path for path in planned.added if path not in there or not local[path].is_same(there[path])]
+    wrong += [path for path in planned.deleted if path in there]
+    if wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise WrongSurroundings(
+            f"{repo_id} at {commit[:12]} does not hold what was sent: {wrong[0]}{more}",
+            repair="see whether a .gitignore on the Hub names it, then run again",
+        )
 
 
 def check_repo_id(repo_id: str) -> None:
@@ -348,8 +362,8 @@ def check_repo_id(repo_id: str) -> None:
         raise WrongInput(f"repository {repo_id!r} is not of the form owner/name")
 
 
-def _prepare(hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: bool) -> tuple[str, bool]:
-    """The branch's head, and whether to keep the variants that are there already.
+def _prepare(hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: bool) -> tuple[str, str]:
+    """The branch's head, and the repository's first commit where that had to be asked for.
 
     The branch is made when missing, and the repository. In a dry run, the head is where the
     branch would start; it is empty when there is no repository.
@@ -357,7 +371,7 @@ def _prepare(hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: 
     found = refs(hub, repo_id)
     if found is None:
         if dry_run:
-            return "", True
+            return "", ""
         if not may_create:
             raise WrongInput(
                 f"{repo_id} does not exist on {hub.address}, or the token may not read it",
@@ -366,16 +380,19 @@ def _prepare(hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: 
         create_repository(hub, repo_id)
         found = refs(hub, repo_id)
     heads = found.branches if found else {}
-    if branch == MAIN:
-        return heads.get(MAIN, ""), True
-    start = history(hub, repo_id, MAIN)[-1][0]
-    if branch in heads:
+    if branch == MAIN or branch in heads:
         # One that is still at the start is as new as one that is made now: an upload that made
         # the branch and then failed is finished by running it again.
-        return heads[branch], heads[branch] != start
+        return heads.get(branch, ""), ""
+    start = _start(hub, repo_id)
     if not dry_run:
         create_branch(hub, repo_id, branch, start)
-    return start, False
+    return start, start
+
+
+def _start(hub: Hub, repo_id: str) -> str:
+    """The repository's first commit, from which the branch of a new version starts."""
+    return history(hub, repo_id, MAIN)[-1][0]
 
 
 def create_repository(hub: Hub, repo_id: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_actions import built, git, manifest, planning, settings, upload
+from kernel_actions import built, digests, environment, git, manifest, planning, settings, upload
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
@@ -98,7 +98,9 @@ def prepare(
         raise WrongInput(f"{kernel_dir} is not in a git repository with a commit", repair="commit it first")
     variants = () if from_staged else built.find(kernel_dir / build_dir, names)
     upload.check_versions(variants, kernel)
-    local = client.local_folders({variant.path_in_repo: variant.path for variant in variants})
+    memory = digests.Memory(environment.cache_root(holds_token=True))
+    local = client.local_folders({variant.path_in_repo: variant.path for variant in variants}, memory)
+    memory.save()
     local |= {} if from_staged else client.local_benchmarks(kernel_dir)
     there = on_hub.read(hub, repo_id, f"v{kernel.version}")
     released += _released_on_hub(there, released, repository, state, takes_any=rehearsal)
