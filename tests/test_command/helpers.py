@@ -126,3 +126,12 @@ def finish(process: subprocess.Popen[bytes], kernel: Path) -> Run:
     path = kernel / "build" / "torch-cpu.test-report.json"
     report = json.loads(path.read_text()) if path.exists() else None
     return Run(process.returncode, output.decode(), errors.decode(), report)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"

@@ -264,6 +264,17 @@ LOG = """\
 """
 
 
+CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
+RACES = "RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
+HARMLESS = """\
+========= COMPUTE-SANITIZER
+========= Program hit CUDA_ERROR_INVALID_VALUE (error 1) due to "invalid argument" on CUDA API call to cuGetProcAddress_v2.
+=========     Saved host backtrace up to driver entry point at error
+=========
+========= ERROR SUMMARY: 1 error
+"""  # noqa: E501
+
+
 def test_findings_of_the_sanitizer_name_lines(tmp_path: Path) -> None:
     (tmp_path / "csrc").mkdir()
     for name in ("fill.cu", "swap.cu"):
@@ -274,8 +285,51 @@ def test_findings_of_the_sanitizer_name_lines(tmp_path: Path) -> None:
         ("Error: Race reported", "csrc/swap.cu", 7, 1),
     ]
     assert found[0].function == "fill_kernel(float *, int)"
-    assert sanitizer.parse("", tmp_path) == ()
-    assert sanitizer.parse("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n", tmp_path) == ()
+    assert sanitizer.parse("", tmp_path) == () and sanitizer.parse(CLEAN, tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    ("what", "block"),
+    [
+        ("Error: Race reported between Write access at", "swap(int *)+0x90 in swap.cu:7"),
+        ("Warning: Race reported between Write access at", "swap(int *)+0x90 in swap.cu:7"),
+        ("Uninitialized __global__ memory read of size 4 bytes", "swap(int *)+0x90 in swap.cu:7"),
+        ("Barrier error detected. Divergent thread(s) in warp.", "swap(int *)+0x90 in swap.cu:7"),
+    ],
+)
+def test_what_each_tool_finds(tmp_path: Path, what: str, block: str) -> None:
+    (tmp_path / "swap.cu").touch()
+    between = " " if what.endswith("at") else "\n=========     at "
+    found = sanitizer.parse(f"========= COMPUTE-SANITIZER\n========= {what}{between}{block}\n", tmp_path)
+    assert [(one.function, one.path, one.line) for one in found] == [("swap(int *)", "swap.cu", 7)]
+    assert found[0].what.startswith(what)
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "said"),
+    [
+        (CLEAN, 0, ""),
+        (CLEAN.replace("ERROR SUMMARY: 0 errors", RACES), 0, ""),
+        (HARMLESS, 86, ""),
+        ("", 0, "compute-sanitizer has not watched the tests to their end: its log is empty"),
+        (
+            "========= COMPUTE-SANITIZER\n========= Error: Device not supported\n", 0,
+            "compute-sanitizer has not watched the tests to their end: Error: Device not supported",
+        ),
+        (CLEAN, 86, "compute-sanitizer counts errors, of which its log says: nothing"),
+        (
+            "========= COMPUTE-SANITIZER\n========= A new kind\n========= ERROR SUMMARY: 1 error\n", 0,
+            "compute-sanitizer counts errors, of which its log says: A new kind",
+        ),
+        (
+            CLEAN.replace("ERROR SUMMARY: 0 errors", RACES.replace("0 haz", "3 haz")), 0,
+            "compute-sanitizer counts errors, of which its log says: nothing",
+        ),
+    ],
+)  # fmt: skip
+def test_a_log_without_findings_may_say_nothing(tmp_path: Path, log: str, code: int, said: str) -> None:
+    assert sanitizer.parse(log, tmp_path) == ()
+    assert sanitizer.trouble(log, code) == said
 
 
 FAKE_TOOL = """\
@@ -291,7 +345,7 @@ done
 "$@"
 code=$?
 printf '%s' "$FAKE_LOG" > "$log"
-[ -z "$FAKE_LOG" ] || exit 86
+case $FAKE_LOG in *Invalid*) exit 86 ;; esac
 exit $code
 """
 
@@ -307,7 +361,12 @@ def test_the_sanitizer_around_the_tests(driver: Path, tmp_path: Path, native: Pa
     (bin_dir / "compute-sanitizer").chmod(0o755)
     never = ("--require-gpu", "never", "--sanitize", "memcheck", "--format", "github")
     variables = {"PATH": f"{bin_dir}:{os.environ['PATH']}"}
-    assert run(kernel, PASSING, *never, FAKE_LOG="", **variables).returncode == 0
+    finished = run(kernel, PASSING, *never, FAKE_LOG=CLEAN, **variables)
+    assert finished.returncode == 0, finished.errors
+    assert "1 passed in" in finished.output and finished.output.endswith(" s (memcheck)\n")
+    assert (kernel / "build" / "torch-cpu.sanitizer.log").read_text() == CLEAN
+    finished = run(kernel, PASSING, *never, FAKE_LOG="", **variables)
+    assert (finished.returncode, finished.kind) == (3, "not-sanitized"), finished.errors
     finished = run(kernel, PASSING, *never, FAKE_LOG=LOG, GITHUB_ACTIONS="true", **variables)
     assert (finished.returncode, finished.kind) == (1, "sanitizer"), finished.errors
     assert "csrc/fill.cu:3: torch-cpu: memcheck found 2: Invalid __global__ write" in finished.last

@@ -3,7 +3,7 @@
 The process has a session of its own, variables from an allow-list, and time limits that are kept
 from outside, whatever it is doing. Once it has ended, what it started is found and ended too: by
 its session, by a mark in the environment, and, on Linux, because processes that lost their parent
-become children of this one.
+become children of this one. Should this process itself be killed, another one does that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 import resource
 import secrets
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,7 +125,6 @@ def variables(environment: Mapping[str, str], home: Path, passed: Iterable[str] 
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / ".cache"),
         "HF_HOME": str(home / ".cache" / "huggingface"),
-        "HF_HUB_DISABLE_TELEMETRY": "1",
         "PYTHONNOUSERSITE": "1",
     }
 
@@ -138,9 +138,11 @@ def run(
     watched: Watched,
     on_line: Callable[[str], None],
     on_partial: Callable[[str], None] | None = None,
+    scratch: Path | None = None,
 ) -> Ended:
     """Run the program that ``command`` gives for its channels, to its end or to a limit. Its output is passed
     to ``on_line`` as it comes, and the beginning of a line that is not whole yet to ``on_partial``.
+    ``scratch`` is a folder that is removed should this process be killed; else the caller removes it.
 
     Raises ``WrongSurroundings`` when it cannot be started, and ``Interrupted`` on a signal, after which
     nothing is left running either.
@@ -149,14 +151,16 @@ def run(
     own = dict(environment) | {MARK: token}
     started = time.monotonic()
     receiving, sending = os.pipe()
-    with tempfile.TemporaryFile() as stacks, _adopting():
+    mark = f"{MARK}={token}".encode()
+    with tempfile.TemporaryFile() as stacks, _adopting(), _guarded(mark, scratch) as guard:
         before = _children(os.getpid())
         try:
             channels = Channels(sending, stacks.fileno())
             child = _start(command(channels), directory, own, channels)
         finally:
             os.close(sending)
-        session = _Session(child, token, before)
+        guard(child.pid)
+        session = _Session(child, mark, before)
         assert child.stdout is not None
         channel = _Channel(child.stdout.fileno(), receiving, _Lines(on_line, on_partial), _Events(watched))
         try:
@@ -184,11 +188,7 @@ def run(
 def _start(
     arguments: Sequence[str | Path], directory: Path, environment: Mapping[str, str], channels: Channels
 ) -> subprocess.Popen[bytes]:
-    ends_with_parent = process._end_with_parent()
-
     def prepare() -> None:
-        if ends_with_parent is not None:
-            ends_with_parent()
         # No core files of crashes in the kernel's folder.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
@@ -332,10 +332,10 @@ def _read_stacks(file: IO[bytes]) -> str:
 class _Session:
     """A child, and all that it has started."""
 
-    def __init__(self, child: subprocess.Popen[bytes], token: str, before: frozenset[int]) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], mark: bytes, before: frozenset[int]) -> None:
         self._child = child
-        self._mark = f"{MARK}={token}".encode()
-        self._before = before
+        self._mark = mark
+        self._before = before | {child.pid}
 
     def dump(self) -> None:
         """Have the Python in it write down where it is: by the signal that its fault handler hears.
@@ -380,7 +380,7 @@ class _Session:
         self._signal_group(signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             self._child.wait(_GRACE)
-        self._reap(_children(os.getpid()) - self._before - {self._child.pid})
+        self._reap(_children(os.getpid()) - self._before)
         return tuple(sorted({name for name in left.values() if name})), tuple(alive)
 
     def _signal_group(self, number: int) -> None:
@@ -391,24 +391,95 @@ class _Session:
     def _members(self) -> list[int]:
         """The living processes of it: its session, those with its mark, and what this process adopted,
         with all that they started."""
-        own, found = os.getpid(), set()
-        facts = dict(_processes())
-        for pid, (parent, session, _) in facts.items():
-            is_adopted = parent == own and pid not in self._before and pid != self._child.pid
-            if session == self._child.pid or is_adopted or _has(pid, self._mark):
-                found.add(pid)
-        size = -1
-        while size != len(found):
-            size = len(found)
-            found |= {pid for pid, (parent, _, _) in facts.items() if parent in found}
-        found.discard(own)
-        return sorted(pid for pid in found if facts[pid][2] not in "ZX")
+        return _family(self._child.pid, self._mark, self._before)
 
     def _reap(self, pids: Iterable[int]) -> None:
         for pid in pids:
             if pid != self._child.pid:
                 with suppress(OSError):
                     os.waitpid(pid, os.WNOHANG)
+
+
+def _family(session: int, mark: bytes, others: frozenset[int]) -> list[int]:
+    """The living processes of a session, those with a mark, and the children of this process that are
+    not ``others``, with all that they started."""
+    own, found = os.getpid(), set()
+    facts = dict(_processes())
+    for pid, (parent, its_session, _) in facts.items():
+        if its_session == session or (parent == own and pid not in others) or _has(pid, mark):
+            found.add(pid)
+    size = -1
+    while size != len(found):
+        size = len(found)
+        found |= {pid for pid, (parent, _, _) in facts.items() if parent in found}
+    found.discard(own)
+    return sorted(pid for pid in found if facts[pid][2] not in "ZX")
+
+
+@contextmanager
+def _guarded(mark: bytes, scratch: Path | None) -> Iterator[Callable[[int], None]]:
+    """Have a process at hand that ends the tests, and removes ``scratch``, when this one is killed.
+
+    Gives what tells it the id of their session, once that is known.
+    """
+    receiving, sending = os.pipe()
+    guard = os.fork()
+    if guard == 0:
+        try:
+            _guard(receiving, mark, scratch)
+        finally:
+            os._exit(0)
+    os.close(receiving)
+
+    def tell(text: str) -> None:
+        # Somebody may have ended it.
+        with suppress(OSError):
+            os.write(sending, f"{text}\n".encode())
+
+    try:
+        yield lambda session: tell(str(session))
+    finally:
+        tell("done")
+        os.close(sending)
+        with suppress(OSError):
+            os.waitpid(guard, 0)
+
+
+def _guard(receiving: int, mark: bytes, scratch: Path | None) -> None:
+    """What that process does: it waits until the pipe is closed, by its owner's end."""
+    # Whoever ends a job by the terminal, or by its group, does not mean this process.
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    # It holds nothing open that others wait for.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    for descriptor in _opened():
+        if descriptor > 2 and descriptor != receiving:
+            with suppress(OSError):
+                os.close(descriptor)
+    said = b""
+    while data := os.read(receiving, 256):
+        said += data
+    words = said.decode().split()
+    if "done" in words:
+        return
+    session = int(words[0]) if words else -1
+    deadline = time.monotonic() + _LAST_GRACE
+    while True:
+        with suppress(OSError):
+            if session > 0:
+                os.killpg(session, signal.SIGKILL)
+        alive = _family(session, mark, frozenset())
+        for pid in alive:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if not alive or time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
@@ -442,6 +513,14 @@ def _processes() -> Iterator[tuple[int, tuple[int, int, str]]]:
 
 def _children(parent: int) -> frozenset[int]:
     return frozenset(pid for pid, facts in _processes() if facts[0] == parent)
+
+
+def _opened() -> list[int]:
+    """The numbers of the files that this process has open, or may have."""
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with suppress(OSError):
+            return [int(name) for name in os.listdir(folder)]
+    return list(range(256))
 
 
 def _has(pid: int, mark: bytes) -> bool:

@@ -32,12 +32,13 @@ Kind = Literal[
     "old-driver",
     "gpu-held",
     "sanitizer",
+    "not-sanitized",
     "changed",
     "unstoppable",
 ]
 # What the machine is to blame for: exit code 3. For all others it is 1.
 SURROUNDINGS: frozenset[str] = frozenset(
-    {"run-time-limit", "killed", "no-gpu", "old-driver", "gpu-held", "unstoppable"}
+    {"run-time-limit", "killed", "no-gpu", "old-driver", "gpu-held", "not-sanitized", "unstoppable"}
 )
 # Nothing was tested, and nothing was seen to be wrong: what `allow-untested` can allow.
 ALLOWABLE: frozenset[str] = frozenset(
@@ -157,10 +158,11 @@ class TestReport:
     """What became of the tests of one variant.
 
     ``digest`` names the files that were tested: the hash of their hashes, as ``metadata.json`` lists
-    them; ``files`` are their SHA-256 by path. ``not_run`` are tests that were selected and never
-    ended, as the process did before. ``seconds`` are of the whole run. ``reason`` is why it has not
-    passed, and ``allowed`` what kernel-actions.toml says about a variant that may go untested.
-    ``left_running`` names processes that the tests left behind, and that were ended.
+    them; ``files`` are their SHA-256 by path. ``not_run`` are tests that were selected and did not
+    run to their end: the process ended before, or pytest was told to do less than run them.
+    ``seconds`` are of the whole run. ``reason`` is why it has not passed, and ``allowed`` what
+    kernel-actions.toml says about a variant that may go untested. ``left_running`` names processes
+    that the tests left behind, and that were ended.
     """
 
     # Its name would have pytest take it for a test.

@@ -105,6 +105,7 @@ def run(
             watched=progress,
             on_line=seen.line,
             on_partial=seen.partial,
+            scratch=folder,
         )
     data = _read(junit)
     if data is not None and not ended.limit:

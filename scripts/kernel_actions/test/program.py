@@ -33,6 +33,8 @@ import pytest
 # A reason is shown on one line, and what a test printed is for the JUnit report.
 _LONGEST_REASON = 2_000
 _LONGEST_TEXT = 20_000
+# Of so many failures the text is told: they are told of in any case.
+_MOST_TEXTS = 1_000
 # The most places of a stack that are told: the innermost ones.
 _PLACES = 60
 
@@ -46,7 +48,9 @@ class Teller:
         self._events: int = settings["events"]
         # A process that a test forked must not tell anything.
         self._process = os.getpid()
+        self._stacks: int = settings["stacks"]
         self._deselected = 0
+        self._failed = 0
 
     def tell(self, event: str, **facts: Any) -> None:
         """Write an event. Nothing is told once nobody listens."""
@@ -59,8 +63,17 @@ class Teller:
         except OSError:
             self._process = -1
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> None:
+        """Have pytest-xdist, where it is, run the tests here: its processes would tell nothing."""
+        if getattr(config.option, "dist", "no") != "no":
+            config.option.dist, config.option.tx = "no", []
+
+    @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Make the marker known, so that pytest does not take it for a misspelling."""
+        """Make the marker known, so that pytest does not take it for a misspelling, and have crashes told
+        here and not by pytest."""
+        faulthandler.enable(self._stacks, all_threads=True)
         config.addinivalue_line("markers", f"{self._marker}: a test of the kernel, run against every variant")
         self.tell(
             "start-session",
@@ -116,13 +129,19 @@ class Teller:
         facts: dict[str, Any] = {}
         error = call.excinfo.value if call.excinfo is not None else None
         is_expected = hasattr(report, "wasxfail")
+        if report.passed and error is not None:
+            report.outcome = "failed"
+            report.longrepr = f"{_said(error)} (a plug-in has made a success of it)"
         if report.skipped:
             facts["reason"] = f"xfail: {report.wasxfail}" if is_expected else _skip_reason(report.longrepr)
         elif report.failed:
+            self._failed += 1
             facts |= _described(error, report.longreprtext)
-            facts["output"] = "\n".join(f"{title}\n{text}" for title, text in report.sections)[
-                -_LONGEST_TEXT:
-            ]
+            if self._failed > _MOST_TEXTS:
+                facts["text"] = ""
+            else:
+                output = "\n".join(f"{title}\n{text}" for title, text in report.sections)
+                facts["output"] = output[-_LONGEST_TEXT:]
             if broken := _broken():
                 facts["broken"] = broken
                 item.session.shouldstop = "the GPU cannot be used after this error"
@@ -468,7 +487,10 @@ def main() -> int:
     plugins: list[object] = [Teller(settings)]
     if settings["samples"] is not None:
         plugins.append(Samples(settings))
-    return int(pytest.main(settings["arguments"], plugins=plugins))
+    code = int(pytest.main(settings["arguments"], plugins=plugins))
+    # pytest has turned it off, or back to where it was before.
+    faulthandler.enable(settings["stacks"], all_threads=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import signal
@@ -23,6 +24,9 @@ _SLOWEST = 10
 # The most tests that are taken note of: a hostile kernel can tell of any number.
 _MOST_TESTS = 1_000_000
 _LONGEST_NAME = 500
+_LONGEST_EVENT = 8_000_000
+# No test takes a year, in seconds.
+_LONGEST_TIME = 365 * 86_400.0
 _LONGEST_TEXT = 20_000
 # Where pytest's text about a failure names a line.
 _PLACE = re.compile(r'^(?:E +File "([^"\n]+)", line (\d+)|([^\s:][^:\n]*):(\d+): )', re.MULTILINE)
@@ -39,6 +43,8 @@ class Case:
     line: int | None = None
     text: str = ""
     output: str = ""
+    # Whether the test itself ran to its end, and not just its fixtures.
+    has_passed: bool = False
     has_ended: bool = False
 
 
@@ -61,6 +67,7 @@ class Progress:
     facts: dict[str, Any] = field(default_factory=dict)
     end: dict[str, Any] | None = None
     _running: dict[str, float] = field(default_factory=dict)
+    _ended: int = 0
 
     @property
     def running_since(self) -> float | None:
@@ -75,20 +82,10 @@ class Progress:
     def hear(self, event: dict[str, Any]) -> None:
         """Take note of an event."""
         kind = event.get("event")
-        test = _text(event.get("test"), _LONGEST_NAME)
-        if kind == "start" and len(self.cases) < _MOST_TESTS:
-            self._running[test] = time.monotonic()
-            case = self.cases.setdefault(test, Case())
-            # Where the test is, for a failure that has no place of its own in the kernel's files.
-            case.path, case.line = self._place([[event.get("path"), event.get("line")]])
-        elif kind == "phase":
-            self._phase(self.cases.setdefault(test, Case()), event)
-        elif kind == "again":
-            case = self.cases.setdefault(test, Case())
-            case.outcome, case.reason = "rerun", _text(event.get("reason"))
-        elif kind == "finish":
-            self._running.pop(test, None)
-            self.cases.setdefault(test, Case()).has_ended = True
+        test = _name(event.get("test"))
+        if kind in ("start", "phase", "again", "finish"):
+            if test in self.cases or len(self.cases) < _MOST_TESTS:
+                self._hear_of(test, self.cases.setdefault(test, Case()), event)
         elif kind == "collected":
             self.selected = _number(event.get("tests"))
             self.deselected = _number(event.get("deselected"))
@@ -107,10 +104,31 @@ class Progress:
             names = ("torch", "cuda", "rocm", "kernels")
             self.facts |= {name: _text(event[name]) for name in names if isinstance(event.get(name), str)}
 
+    def _hear_of(self, test: str, case: Case, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "start":
+            self._running[test] = time.monotonic()
+            # Where the test is, for a failure that has no place of its own in the kernel's files.
+            case.path, case.line = self._place([[event.get("path"), event.get("line")]])
+        elif kind == "phase":
+            self._phase(case, event)
+        elif kind == "again":
+            case.outcome, case.reason = "rerun", _text(event.get("reason"))
+        else:
+            self._running.pop(test, None)
+            case.has_ended = True
+            self._ended += 1
+
     def _phase(self, case: Case, event: dict[str, Any]) -> None:
         when, outcome = event.get("when"), event.get("outcome")
         seconds = event.get("seconds")
-        case.seconds += seconds if isinstance(seconds, int | float) else 0.0
+        if isinstance(seconds, int | float) and 0 <= seconds < _LONGEST_TIME:
+            case.seconds += seconds
+        if outcome == "passed" and when == "call":
+            case.has_passed = True
+            if case.outcome == "skipped":
+                # A part of it was skipped, and not the test.
+                case.outcome, case.reason = "passed", ""
         if outcome == "failed":
             if case.outcome in ("passed", "skipped"):
                 case.outcome = "failed" if when == "call" else "error"
@@ -143,6 +161,7 @@ class Progress:
         for test in running:
             case = self.cases[test]
             case.outcome, case.reason, case.has_ended = outcome, reason, True
+            self._ended += 1
             case.seconds = time.monotonic() - self._running.pop(test)
             if path is not None:
                 case.path, case.line = path, line
@@ -152,14 +171,21 @@ class Progress:
     def count(self, *outcomes: Outcome, own: bool = False) -> int:
         """How many tests came out so; with ``own`` without the checks of operators."""
         return sum(
-            case.outcome in outcomes and case.has_ended and not (own and test.startswith(OPCHECK))
+            case.outcome in outcomes
+            and case.has_ended
+            and (case.has_passed or case.outcome != "passed")
+            and not (own and test.startswith(OPCHECK))
             for test, case in self.cases.items()
         )
 
     @property
     def not_run(self) -> int:
-        """How many tests were selected and have not ended."""
-        return max(0, (self.selected or 0) - sum(case.has_ended for case in self.cases.values()))
+        """How many tests were selected and have not ended, or were ended before they ran."""
+        unused = sum(
+            case.has_ended and case.outcome == "passed" and not case.has_passed
+            for case in self.cases.values()
+        )
+        return max(0, (self.selected or 0) - self._ended) + unused
 
     @property
     def failures(self) -> tuple[Failure, ...]:
@@ -201,7 +227,7 @@ class Progress:
         for skip in self.skipped_files:
             _junit_case(suite, skip.test, Case("skipped", 0, skip.reason))
         for test, case in cases:
-            if case.has_ended:
+            if case.has_ended and (case.has_passed or case.outcome != "passed"):
                 _junit_case(suite, test, case)
         root = ElementTree.Element("testsuites")
         root.append(suite)
@@ -288,6 +314,14 @@ def _text(value: Any, longest: int = 2_000) -> str:
     return value[:longest] if isinstance(value, str) else ""
 
 
+def _name(value: Any) -> str:
+    """The name of a test; of a very long one the beginning, and what keeps it from being another's."""
+    name = _text(value, _LONGEST_EVENT)
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}… {hashlib.sha256(name.encode(errors='replace')).hexdigest()[:12]}"
+
+
 def _number(value: Any) -> int:
     return min(value, _MOST_TESTS) if isinstance(value, int) and value >= 0 else 0
 
@@ -298,11 +332,11 @@ def read_junit(data: bytes, progress: Progress, prefix: re.Pattern[str]) -> None
     root = ElementTree.fromstring(data)
     for element in root.iter("testcase"):
         name = "::".join(part for part in (element.get("classname"), element.get("name")) if part)
-        name = name[:_LONGEST_NAME]
+        name = _name(name)
         outcomes = {child.tag: child for child in element}
         problem = outcomes.get("failure", outcomes.get("error"))
         if problem is None and "skipped" not in outcomes:
-            case = Case("passed")
+            case = Case("passed", has_passed=True)
         elif problem is None:
             case = Case("skipped", reason=_text(outcomes["skipped"].get("message")))
         else:
@@ -317,7 +351,7 @@ def read_junit(data: bytes, progress: Progress, prefix: re.Pattern[str]) -> None
         case.seconds = float(seconds) if seconds.replace(".", "", 1).isdigit() else 0.0
         case.has_ended = True
         progress.cases[name] = case
-    progress.selected = len(progress.cases)
+    progress.selected = progress._ended = len(progress.cases)
 
 
 def _junit_places(text: str, file: str | None, prefix: re.Pattern[str]) -> list[list[object]]:

@@ -91,6 +91,8 @@ def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport
     what was built, or was built from other sources, and ``WrongSurroundings`` where the environment of
     the tests cannot be made.
     """
+    # A report is on the last run, also when that comes to no end.
+    report_path(variant).unlink(missing_ok=True)
     kernel = manifest.load(kernel_dir)
     own = settings.load(kernel_dir)
     built.check_intact(variant)
@@ -182,8 +184,8 @@ def _run(
             "samples": str(samples) if samples else None,
             "arguments": [
                 *request.paths, *(("-m", request.marker) if request.marker else ()),
-                # The kernel's folder stays as it is, and crashes are told by this suite's own handler.
-                "-p", "no:cacheprovider", "-p", "no:faulthandler", *request.arguments,
+                # The kernel's folder stays as it is.
+                "-o", f"cache_dir={folder / 'cache'}", *request.arguments,
             ],
         }  # fmt: skip
         (folder / "request.json").write_text(json.dumps(asked))
@@ -198,6 +200,7 @@ def _run(
         limits=request.limits,
         watched=progress,
         on_line=on_line,
+        scratch=folder,
     )
     kind: Literal["current", "pip"] = "pip" if request.environment == "pip" else "current"
     return Outcome(progress, ended, kind, log=log)
@@ -217,7 +220,10 @@ def _judged(
         # The builder's own program ended by itself; which files it is about was looked at before.
         progress.end = {"is_loaded": True, "status": ended.returncode}
     reason = _ending(variant, request, progress, ended)
-    findings = sanitizer.read(outcome.log, kernel_dir) if outcome.log is not None else ()
+    log = sanitizer.read(outcome.log) if outcome.log is not None else ""
+    findings = sanitizer.parse(log, kernel_dir)
+    if outcome.log is not None:
+        built.write_whole(variant.path.with_name(variant.name + sanitizer.SUFFIX), log.encode())
     report = replace(
         empty,
         passed=progress.count("passed"),
@@ -245,6 +251,9 @@ def _judged(
         text = f"{variant.name}: {request.sanitizer} found {len(findings)}: {first.what}"
         where = f" in {first.function}" if first.function else ""
         reason = Reason("sanitizer", text + where, path=first.path, line=first.line)
+    elif reason is None and request.sanitizer and (said := sanitizer.trouble(log, ended.returncode)):
+        kept = variant.name + sanitizer.SUFFIX
+        reason = Reason("not-sanitized", f"{variant.name}: {said}", f"see {kept}, beside the variant")
     return replace(report, reason=reason)
 
 
@@ -325,6 +334,12 @@ def _nothing_tested(
         text = f"{name}: {report.failed} of {total} tests failed; {first.test}: {first.reason}"
         return Reason("failed", text, "", first.path, first.line)
     passed = progress.count("passed", own=True)
+    if report.not_run:
+        # As after pytest.exit(returncode=0), and with --collect-only, --setup-only and the like.
+        at = f", in {progress.running[0]}" if progress.running else ""
+        count = f"{report.not_run} of {progress.selected} selected tests"
+        text = f"{name}: {count} did not run, and pytest ended well"
+        return Reason("ended-early", text + at, "see pytest.exit, and options in addopts and --pytest-args")
     if not passed and report.skipped:
         why = report.skips[0].reason if report.skips else ""
         text = f"{name}: all {report.skipped} tests were skipped, so that nothing was tested"

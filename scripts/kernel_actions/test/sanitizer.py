@@ -17,12 +17,18 @@ EXIT_CODE = 86
 _NAME = "compute-sanitizer"
 _LARGEST_LOG = 50_000_000
 _PREFIX = "========="
+# The log is kept beside the report.
+SUFFIX = ".sanitizer.log"
 # "Invalid __global__ write of size 4 bytes", "Uninitialized __global__ memory read of size 4 bytes",
 # "Error: Race reported between …", "Barrier error detected. …", "Program hit cudaError… due to …".
 _FINDING = re.compile(
     r"(?:Invalid|Uninitialized|Misaligned|Barrier error|Program hit|Leaked|Missing wait|Out-of-range"
     r"|(?:(?:Error|Warning): )?(?:Potential \w+ hazard|Race reported)|Internal Sanitizer Error|Host API)"
 )
+# What CUDA's runtime asks a driver for that does not have it: no fault of the kernel's.
+_HARMLESS = re.compile(r"Program hit \w+ .* on CUDA API call to cuGetProcAddress")
+# "ERROR SUMMARY: 3 errors", "RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)".
+_SUMMARY = re.compile(rf"^{_PREFIX} (?:ERROR|RACECHECK) SUMMARY: (\d+) ", re.MULTILINE)
 # What an error of the device makes of the calls after it.
 _FOLLOWS = re.compile(r"Program hit cudaError\w+ .* due to|Program hit CUDA_ERROR_\w+ .* due to")
 # "at fill(float *, int)+0x70 in /build/csrc/fill.cu:12", "at 0x70 in /build/fill.cu:12:fill(float *)".
@@ -62,20 +68,35 @@ def variables() -> dict[str, str]:
     return {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 
-def read(log: Path, kernel_dir: Path) -> tuple[Finding, ...]:
-    """What a log says, each finding of a line and kind once, with how often."""
+def read(log: Path) -> str:
+    """The text of a log; empty where there is none."""
     try:
         with log.open("rb") as file:
-            text = file.read(_LARGEST_LOG).decode(errors="replace")
+            return file.read(_LARGEST_LOG).decode(errors="replace")
     except OSError:
-        return ()
-    return parse(text, kernel_dir)
+        return ""
+
+
+def trouble(text: str, returncode: int) -> str:
+    """Why a log without findings does not say that there are none; empty when it does.
+
+    Where the tool cannot watch a program it says so in words of its own, or nothing, and lets it run.
+    """
+    counts = [int(found[1]) for found in _SUMMARY.finditer(text)]
+    said = [line.removeprefix(_PREFIX).strip() for line in text.splitlines() if line.startswith(_PREFIX)]
+    said = [line for line in said if line and "SUMMARY" not in line and line != _NAME.upper()]
+    if not counts:
+        return f"{_NAME} has not watched the tests to their end: {said[0] if said else 'its log is empty'}"
+    harmless = [block for block in _blocks(text) if _HARMLESS.match(block[0].strip())]
+    if sum(counts) > len(harmless) or (returncode == EXIT_CODE and not harmless):
+        return f"{_NAME} counts errors, of which its log says: {said[0] if said else 'nothing'}"
+    return ""
 
 
 def parse(text: str, kernel_dir: Path) -> tuple[Finding, ...]:
-    """The findings in the text of a log, in their order."""
+    """The findings in the text of a log, in their order, each of a line and kind once, with how often."""
     counted: dict[tuple[str, str | None, str | None, int | None], int] = {}
-    blocks = _blocks(text)
+    blocks = [block for block in _blocks(text) if not _HARMLESS.match(block[0].strip())]
     if any(not _FOLLOWS.match(block[0].strip()) for block in blocks):
         blocks = [block for block in blocks if not _FOLLOWS.match(block[0].strip())]
     for block in blocks:

@@ -31,7 +31,8 @@ def show(form: str, report: TestReport, kernel_dir: Path, path: Path) -> None:
         print()
     for note in _notes(report):
         print(f"note: {printable(note)}")
-    print(f"{report.variant}: {report.summary} in {console.duration(report.seconds)}{_where(report)}")
+    counts = f"{report.summary} in {console.duration(report.seconds)}{_where(report)}"
+    print(printable(f"{report.variant}: {counts}"))
     if report.allowed is not None:
         print(f"{report.variant} goes untested, as kernel-actions.toml allows: {printable(report.allowed)}")
     if form == "github":

@@ -1,0 +1,162 @@
+"""Tests, and configurations of pytest, that would pass without having tested: none of them is green."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from kernel_actions.test import nix_tests
+from kernel_actions.test.progress import Progress, read_junit
+
+from tests.test_command.helpers import LOADED, PASSING, is_alive, run
+
+FLIPPED = """\
+import pytest
+@pytest.hookimpl(wrapper=True{order})
+def pytest_runtest_makereport(item, call):
+    report = yield
+    report.outcome = "passed"
+    return report
+"""
+
+
+def ini(options: str) -> dict[str, str]:
+    return {"pytest.ini": f"[pytest]\naddopts = {options}\n"}
+
+
+def conftest(text: str) -> dict[str, str]:
+    return {"tests/conftest.py": text}
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("more", "files", "kind", "counts"),
+    [
+        pytest.param(
+            "def test_b(): pytest.exit('enough', returncode=0)\ndef test_c(): assert 0\n",
+            {}, "ended-early", (1, 0, 0, 2), id="pytest.exit",
+        ),
+        pytest.param("", ini("--setup-only"), "ended-early", (0, 0, 0, 1), id="fixtures alone"),
+        pytest.param(
+            "def test_b(): assert 0\n", conftest(FLIPPED.format(order=", trylast=True")),
+            "failed", (1, 1, 0, 0), id="failures made successes",
+        ),
+        pytest.param(
+            "def test_b(): assert 0\n", conftest(FLIPPED.format(order="")),
+            "failed", (1, 1, 0, 0), id="failures made successes later", marks=SLOW,
+        ),
+        pytest.param("", ini("--collect-only"), "ended-early", (0, 0, 0, 1), id="collected", marks=SLOW),
+        pytest.param("", ini("--help"), "ended-early", (0, 0, 0, 0), id="help", marks=SLOW),
+        pytest.param("", ini("-k nothing"), "none-selected", (0, 0, 0, 0), id="addopts", marks=SLOW),
+        pytest.param(
+            "", conftest("def pytest_collection_modifyitems(items): items[:] = []\n"),
+            "none-selected", (0, 0, 0, 0), id="all removed", marks=SLOW,
+        ),
+        pytest.param(
+            "", conftest("def pytest_runtestloop(session): return True\n"),
+            "ended-early", (0, 0, 0, 1), id="another loop", marks=SLOW,
+        ),
+        pytest.param(
+            "", conftest("def pytest_runtest_protocol(item, nextitem): return True\n"),
+            "ended-early", (0, 0, 0, 1), id="another protocol", marks=SLOW,
+        ),
+        pytest.param(
+            "def test_b(): assert 0\n",
+            conftest("def pytest_sessionfinish(session): session.exitstatus = 0\n"),
+            "failed", (1, 1, 0, 0), id="another exit code", marks=SLOW,
+        ),
+        pytest.param(
+            "def test_b(request): request.session.shouldstop = 'enough'\ndef test_c(): assert 0\n",
+            {}, "ended-early", (2, 0, 0, 1), id="told to stop", marks=SLOW,
+        ),
+        pytest.param(
+            "def test_b(): os.closerange(3, 4096)\n", {}, "ended-early", (1, 1, 0, 0),
+            id="all files closed", marks=SLOW,
+        ),
+        pytest.param(
+            "", conftest("import os; os._exit(0)\n"), "ended-early", (0, 0, 0, 0),
+            id="exit of conftest.py", marks=SLOW,
+        ),
+        pytest.param(
+            "def test_b(subtests):\n    with subtests.test(): assert 0\n    with subtests.test(): pass\n",
+            {}, "failed", (1, 1, 0, 0), id="a part of a test", marks=SLOW,
+        ),
+    ],
+)  # fmt: skip
+def test_what_was_not_tested_is_not_green(
+    kernel: Path, more: str, files: dict[str, str], kind: str, counts: tuple[int, ...]
+) -> None:
+    for name, text in files.items():
+        (kernel / name).write_text(text)
+    finished = run(kernel, PASSING + more)
+    assert finished.returncode == 1, finished.errors
+    assert (finished.kind, finished.counts) == (kind, counts), finished.errors
+    assert finished.report is not None and finished.report["verdict"] == "failed"
+
+
+def test_what_pytest_offers_works(kernel: Path) -> None:
+    # pytest-xdist, options of plug-ins that need pytest's cache and fault handler, and names of any length.
+    (kernel / "pytest.ini").write_text(
+        "[pytest]\naddopts = -n 2 --strict-config --lf\ncache_dir = .cache\nfaulthandler_timeout = 60\n"
+    )
+    tests = PASSING + (
+        "@pytest.mark.parametrize('name', [f'{\"x\" * 1000}{n}' for n in range(3)])\n"
+        "def test_long(name): assert '2' not in name\n"
+        "def test_parts(subtests):\n"
+        "    with subtests.test(): pytest.skip('not this part')\n"
+        "    with subtests.test(): pass\n"
+    )
+    finished = run(kernel, tests)
+    assert (finished.kind, finished.counts) == ("failed", (4, 1, 0, 0)), finished.errors
+    assert not (kernel / ".cache").exists()
+    (kernel / "tests" / "test_tiny.py").unlink()
+    finished = run(kernel, LOADED + "def test_crash(): tiny.native().crash()\n")
+    assert (finished.kind, finished.counts) == ("crashed", (0, 1, 0, 0)), finished.errors
+    assert "test_tiny.py:9: " in finished.last
+
+
+def test_nothing_is_left_when_the_command_is_killed(kernel: Path, tmp_path: Path) -> None:
+    assert run(kernel, PASSING).returncode == 0
+    mark = tmp_path / "left"
+    tests = LOADED + (
+        "def test_a():\n    import signal, subprocess, time\n"
+        "    child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"    open({str(mark)!r}, 'w').write(f'{{child.pid}} {{os.getpid()}} {{folder}}')\n"
+        "    os.kill(os.getppid(), signal.SIGKILL)\n    time.sleep(600)\n"
+    )
+    finished = run(kernel, tests)
+    # A report is on the last run: of one that has not ended there is none.
+    assert (finished.returncode, finished.report) == (-9, None)
+    child, program, folder = mark.read_text().split()
+    deadline = time.monotonic() + 10
+    while Path(folder).exists() or is_alive(int(child)) or is_alive(int(program)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_is_told_of_a_test_that_never_ran(tmp_path: Path) -> None:
+    progress = Progress(tmp_path)
+    progress.hear({"event": "collected", "tests": 3})
+    for test in ("a", "b"):
+        progress.hear({"event": "start", "test": test})
+        progress.hear(
+            {"event": "phase", "test": test, "when": "setup", "outcome": "passed", "seconds": 1e999}
+        )
+        progress.hear({"event": "finish", "test": test})
+    assert (progress.count("passed"), progress.not_run) == (0, 3)
+    progress.hear({"event": "phase", "test": "b", "when": "call", "outcome": "passed", "seconds": 2})
+    assert (progress.count("passed"), progress.not_run) == (1, 2)
+    assert progress.slowest[0].seconds == 2
+    assert b'name="a"' not in progress.junit("x") and b'name="b"' in progress.junit("x")
+
+
+def test_a_junit_report_of_nothing(tmp_path: Path) -> None:
+    progress = Progress(tmp_path)
+    read_junit(b"<testsuites/>", progress, nix_tests._STORE_PATH)
+    assert (progress.count("passed"), progress.selected) == (0, 0)
+    read_junit(b'<x><testcase name="a" time="1e999"/></x>', progress, re.compile("-"))
+    assert (progress.count("passed"), progress.cases["a"].seconds) == (1, 0.0)
