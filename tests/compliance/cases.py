@@ -19,6 +19,9 @@ BINDING = "torch-ext/binding.cpp"
 VARIANT = f"build/{NAME}"
 OTHER_MACHINE = "aarch64" if MACHINE == "x86_64" else "x86_64"
 UNKNOWN = "f" * 40
+LOCKED = "8ac69fc542a4306eade0759ef7c45b4f2ae57df0"
+# One of the last revisions that do not know edition 5.
+OLD = "b79face32a072b46e4e95c37869b3d1cc2e7735f"
 CACHE = '  nixConfig.extra-substituters = [ "https://huggingface.cachix.org" ];\n'
 UNPLANNED = f"torch299-cxx11-cpu-{MACHINE}-linux"
 STABLE = f"torch-stable-abi211-cpu-{MACHINE}-linux"
@@ -135,6 +138,10 @@ BREAKS |= {
             edited("build.toml", "edition = 5", "edition ="),
             "build.toml:4: is not valid TOML: Invalid value: edition =",
         ),
+        (
+            edited("flake.lock", LOCKED, OLD),
+            "build.toml:4: is of edition 5, which the locked builder does not know",
+        ),
     ],
     "manifest-edition": [
         (
@@ -146,6 +153,13 @@ BREAKS |= {
         (
             edited("build.toml", "[torch]", '[torch]\nminver = "9.0"'),
             "build.toml:6: no variant for cpu is left that a release publishes",
+        ),
+    ],
+    "manifest-required": [
+        (
+            edited("build.toml", "[torch]", '[torch]\nminver = "2.13"'),
+            "build.toml:12: torch212-cxx11-cpu-x86_64-linux is not published, and 2 other variants: "
+            'Torch 2.12 is below torch.minver = "2.13"',
         ),
     ],
     "manifest-license": [
@@ -198,7 +212,7 @@ BREAKS |= {
     ],
     "flake-builder": [
         (
-            edited("flake.lock", "8ac69fc542a4306eade0759ef7c45b4f2ae57df0", UNKNOWN),
+            edited("flake.lock", LOCKED, UNKNOWN),
             f"flake.lock:: builder revision {UNKNOWN} is not in this version's data, and cannot be read: …",
         ),
     ],
@@ -690,6 +704,10 @@ BREAKS |= {
             built_with("unstable", STABLE),
             f"{ID}.abi3.so:: uses _ZN2at3addEPNS_6TensorE, which is not in Torch's stable ABI",
         ),
+        (
+            built_with("stable-later", STABLE),
+            f"{ID}.abi3.so:: uses aoti_torch_cpu__grouped_mm, which is there since Torch 2.12",
+        ),
     ],
     "binary-init": [
         (built_with("other-init"), f"{ID}.abi3.so:: does not export PyInit_{ID}, but PyInit_x"),
@@ -697,6 +715,7 @@ BREAKS |= {
     ],
     "binary-macos": [
         (built_with("macos26", "torch213-cpu-aarch64-darwin"), f"{ID}.abi3.so:: needs macOS 26"),
+        (built_with("macos27", "torch213-metal-aarch64-darwin"), f"{ID}.abi3.so:: needs macOS 27"),
     ],
 }
 KEEPS |= {
@@ -707,13 +726,24 @@ KEEPS |= {
         # The builder has no build sets for it.
         edited("build.toml", 'backends = ["cpu"]', 'backends = ["cpu", "neuron"]'),
     ],
-    "manifest-license": [edited("build.toml", '"Apache-2.0"', '"(MIT OR Apache-2.0)"')],
+    "manifest-required": [
+        edited("build.toml", "[torch]", '[torch]\nminver = "2.12"\nmaxver = "2.99"'),
+        # Nothing of it is published: another rule says so.
+        edited("build.toml", "[torch]", '[torch]\nminver = "9.0"'),
+        # A newer Torch covers the others.
+        edited("build.toml", "[torch]", '[torch]\nstable-abi = "2.11"'),
+        _noarch_manifest,
+    ],
+    "manifest-license": [
+        edited("build.toml", '"Apache-2.0"', '"other"'),
+        edited("build.toml", '"Apache-2.0"', '"(MIT OR Apache-2.0)"'),
+    ],
     "manifest-repo-id": [edited("build.toml", "acme/", "acme-two/")],
     "manifest-sources": [edited("build.toml", "csrc/scale.cpp", "csrc/../csrc/scale.cpp")],
     "manifest-package": [added("torch-ext/tiny_scale/layers/__init__.py", "")],
     "flake-lock": [
         # A revision that is not known is no fault of the lock file.
-        edited("flake.lock", "8ac69fc542a4306eade0759ef7c45b4f2ae57df0", UNKNOWN),
+        edited("flake.lock", LOCKED, UNKNOWN),
     ],
     "flake-builder": [lambda kernel, _: (kernel / "flake.lock").unlink()],
     "flake-fork": [lambda kernel, _: (kernel / "flake.lock").unlink()],
@@ -916,7 +946,11 @@ KEEPS |= {
     "binary-needed": [built_with("torch"), built_with("macos15")],
     "binary-stack": [built_with("rpath"), built_with("macos15")],
     "binary-paths": [built_with("shared-paths")],
-    "binary-stable-abi": [built_with("stable", STABLE), built_with("unstable")],
+    "binary-stable-abi": [
+        built_with("stable", STABLE),
+        built_with("unstable"),
+        built_with("stable-later", STABLE.replace("211", "212")),
+    ],
     "binary-init": [
         built_with("stripped-good"),
         built_with("other-init", f"tvm-ffi01-cpu-{MACHINE}-linux"),
@@ -924,5 +958,8 @@ KEEPS |= {
         lambda kernel, libraries: shutil.copy(libraries["needed"], kernel / VARIANT / "libmore.so"),
         noarch(),
     ],
-    "binary-macos": [built_with("macos15", "torch213-cpu-aarch64-darwin")],
+    "binary-macos": [
+        built_with("macos15", "torch213-cpu-aarch64-darwin"),
+        built_with("macos26", "torch213-metal-aarch64-darwin"),
+    ],
 }

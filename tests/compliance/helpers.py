@@ -101,6 +101,11 @@ LIBRARIES = {
         'extern "C" int aoti_torch_get_dim(void*, long*); namespace at { int own(int x) { return x; } } '
         "int f() { return aoti_torch_get_dim(0, 0) + at::own(1); }"
     ),
+    # The second is there since Torch 2.12.
+    "stable-later": (
+        'extern "C" int torch_from_blob(...); extern "C" int aoti_torch_cpu__grouped_mm(...); '
+        "int f() { return torch_from_blob() + aoti_torch_cpu__grouped_mm(); }"
+    ),
     "python312": 'extern "C" void* PyObject_Vectorcall(...); void* f() { return PyObject_Vectorcall(0); }',
 }
 
@@ -118,7 +123,7 @@ def compile_libraries(folder: Path) -> dict[str, Path]:
     for name, of in (("stripped", "glibc"), ("stripped-python312", "python312"), ("stripped-good", "good")):
         made[name] = folder / f"{name}.so"
         subprocess.run(["strip", "-o", made[name], made[of]], check=True)
-    for name, minos in (("macos15", 0x000F0000), ("macos26", 0x001A0000)):
+    for name, minos in (("macos15", 0x000F0000), ("macos26", 0x001A0000), ("macos27", 0x001B0000)):
         made[name] = folder / f"{name}.so"
         made[name].write_bytes(mach_o(minos))
     return made

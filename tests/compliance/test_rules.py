@@ -19,8 +19,8 @@ from kernel_actions.compliance import (
     workflows,
 )
 
-from tests.compliance.cases import BREAKS, KEEPS, Change
-from tests.compliance.helpers import NAME, check, said
+from tests.compliance.cases import BREAKS, KEEPS, LOCKED, OLD, Change
+from tests.compliance.helpers import NAME, check, edit, said
 
 FAMILIES = {
     1: manifest,
@@ -114,3 +114,14 @@ def test_all_variants_of_a_release_are_there_where_that_is_asked(kernel: Path) -
     # A plan that there is not tells nothing.
     (kernel / "flake.lock").unlink()
     assert said(compliance.check_folders(kernel, folders, complete=True), "layout-complete") == []
+
+
+def test_an_older_builder_is_updated_before_the_edition_is(kernel: Path) -> None:
+    edit(kernel / "build.toml", "edition = 5\n", "")
+
+    def repair() -> str:
+        return next(one.repair for one in check(kernel).findings if one.rule.slug == "manifest-edition")
+
+    assert repair() == "run `kernel-builder update-build`, and commit build.toml"
+    edit(kernel / "flake.lock", LOCKED, OLD)
+    assert repair().startswith("lock a newer builder (`nix flake update`)")

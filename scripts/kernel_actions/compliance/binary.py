@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import toml_file
+from kernel_actions import nix_version, toml_file
 from kernel_actions.compliance import elf, files
 from kernel_actions.compliance.engine import DATA, Family, Problem
 from kernel_actions.compliance.variant import Variant, VariantName
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 # What kernel-builder's check-abi checks against.
 MANYLINUX = "manylinux_2_28"
 PYTHON_ABI = "3.9"
-MACOS = "15.0"
+# What the builder compiles for (kernel-builder/src/pyproject/templates/torch/preamble.cmake). Its check-abi
+# takes the first for all, which no variant for Metal can keep.
+MACOS, MACOS_OF_METAL = "15.0", "26.0"
 # The first bytes of a library: of 64 bits, low byte first, as on every system that the builder builds for.
 FORMATS = {b"\x7fELF": "ELF", b"\xcf\xfa\xed\xfe": "Mach-O"}
 # The newest versions of symbols that manylinux_2_28 allows, for libraries whose symbol table the ABI checker
@@ -36,6 +38,8 @@ _VERSION = re.compile(r"([A-Z]+)_(\d+(?:\.\d+)*)")
 _UNSTABLE = re.compile(
     r"_Z(?:T[VIST])?(?:N[VKRO]*)?(?:2at\d|3c10\d|6caffe2\d|5torch(?!6stable|10headeronly)\d)"
 )
+# The oldest Torch that a variant for the stable ABI is for.
+_STABLE_ABI = re.compile(r"-stable-abi(\d)(\d+)-")
 # Where texts are that sources and compilers put into a library.
 _TEXTS = (
     ".rodata",
@@ -148,10 +152,12 @@ def binary_manylinux(binary: Binary) -> Iterator[Problem]:
 def binary_macos(binary: Binary) -> Iterator[Problem]:
     if binary.format != "Mach-O":
         return
-    for violation in binary.object.check_macos(MACOS):
+    newest = MACOS_OF_METAL if binary.name is not None and binary.name.backend == "metal" else MACOS
+    for violation in binary.object.check_macos(newest):
         version = getattr(violation, "version", None)
         message = f"needs macOS {version}" if version else "does not say which macOS it needs"
-        yield Problem(message, binary.where)
+        repair = f"set the deployment target: `MACOSX_DEPLOYMENT_TARGET={newest}`"
+        yield Problem(message, binary.where, repair)
 
 
 @RULES.rule
@@ -186,10 +192,17 @@ def binary_paths(binary: Binary) -> Iterator[Problem]:
 
 @RULES.rule
 def binary_stable_abi(binary: Binary) -> Iterator[Problem]:
-    if binary.variant is None or binary.header is None or "-stable-abi" not in binary.variant.path.name:
+    found = _STABLE_ABI.search(binary.variant.path.name) if binary.variant is not None else None
+    if found is None or binary.header is None:
         return
+    oldest = f"{found[1]}.{found[2]}"
     for symbol in binary.header.symbols:
-        if not symbol.is_defined and _UNSTABLE.match(symbol.name):
+        if symbol.is_defined:
+            continue
+        since = _stable_functions().get(symbol.name, oldest)
+        if nix_version.compare(since, oldest) > 0:
+            yield Problem(f"uses {symbol.name}, which is there since Torch {since}", binary.where)
+        elif _UNSTABLE.match(symbol.name):
             yield Problem(f"uses {symbol.name}, which is not in Torch's stable ABI", binary.where)
 
 
@@ -279,6 +292,13 @@ def read(path: Path, name: VariantName | None, variant: Variant | None = None) -
 @lru_cache(maxsize=1)
 def _libraries() -> Mapping[str, list[str]]:
     return toml_file.read(DATA.with_name("libraries.toml")).values
+
+
+@lru_cache(maxsize=1)
+def _stable_functions() -> Mapping[str, str]:
+    """The functions of Torch's stable ABI that not every Torch with it has, and since when they are there."""
+    values = toml_file.read(DATA.with_name("stable_abi.toml")).values
+    return {name: since for since, names in values.items() for name in names}
 
 
 def _private_paths(header: elf.Header) -> Iterator[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from kernel_actions import variants
 from kernel_actions.compliance import licenses
-from kernel_actions.compliance.engine import Family, Problem
+from kernel_actions.compliance.engine import Family, Problem, counted
 from kernel_actions.compliance.kernel import Kernel, is_inside, package_dir, sources
-from kernel_actions.errors import Place
+from kernel_actions.errors import KernelActionsError, Place
 from kernel_actions.manifest import EDITION
 
 RULES: Family[Kernel] = Family()
@@ -17,13 +18,22 @@ RULES: Family[Kernel] = Family()
 @RULES.rule
 def manifest_readable(kernel: Kernel) -> Iterator[Problem]:
     yield from kernel.problems
+    if kernel.manifest is not None and kernel.manifest.edition == EDITION and _takes_edition(kernel) is False:
+        what = f"is of edition {EDITION}, which the locked builder does not know"
+        where = kernel.manifest.place("general.edition")
+        yield Problem(what, where, "lock a newer builder: `nix flake update`")
 
 
 @RULES.rule
 def manifest_edition(kernel: Kernel) -> Iterator[Problem]:
-    if kernel.manifest is not None and kernel.manifest.edition < EDITION:
-        what = f"is of edition {kernel.manifest.edition}, and the builder is at {EDITION}"
-        yield Problem(what, kernel.manifest.place("general"))
+    if kernel.manifest is None or kernel.manifest.edition >= EDITION:
+        return
+    what = f"is of edition {kernel.manifest.edition}, and the builder is at {EDITION}"
+    repair = ""
+    if _takes_edition(kernel) is False:
+        # With the new edition alone, the locked builder would refuse the file.
+        repair = "lock a newer builder (`nix flake update`), run `kernel-builder update-build`, commit both"
+    yield Problem(what, kernel.manifest.place("general"), repair)
 
 
 @RULES.rule
@@ -36,6 +46,24 @@ def manifest_bounds(kernel: Kernel) -> Iterator[Problem]:
         if backend in known and backend not in there:
             what = f"no variant for {backend} is left that a release publishes"
             yield Problem(what, kernel.manifest.place("general.backends"))
+
+
+@RULES.rule
+def manifest_required(kernel: Kernel) -> Iterator[Problem]:
+    plan = kernel.plan
+    if plan is None:
+        return
+    there = {one.name for one in plan.variants.variants if one.bundled}
+    served = {(one.backend, one.system) for one in plan.variants.variants if one.bundled}
+    missing: dict[Place | None, dict[str, str]] = {}
+    for one in variants.judge(plan.manifest, plan.builder, plan.override):
+        is_of_served = (one.build_set.backend, one.system) in served
+        if one.reason and one.build_set.bundled and is_of_served and one.name not in there:
+            missing.setdefault(one.where, {})[one.name] = one.reason
+    for where, reasons in missing.items():
+        (name, reason), *others = reasons.items()
+        more = f", and {counted(len(others), 'other variant')}" if others else ""
+        yield Problem(f"{name} is not published{more}: {reason}", where or kernel.where)
 
 
 @RULES.rule
@@ -86,3 +114,11 @@ def manifest_package(kernel: Kernel) -> Iterator[Problem]:
             Place(package / kernel.manifest.python_name),
             repair="rename it",
         )
+
+
+def _takes_edition(kernel: Kernel) -> bool | None:
+    """Whether the locked builder takes the current edition; ``None`` where it is not known."""
+    if isinstance(kernel.builder, KernelActionsError):
+        return None
+    # Both came with one commit: 8c4761cf of 2026-07-03.
+    return kernel.builder.rules.stable_abi == "per-backend"
