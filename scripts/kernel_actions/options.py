@@ -572,6 +572,10 @@ COMPLIANCE = Command(
         Output("errors", "Number of findings that are errors."),
     ),
 )
+TRUST_CONFIG = Option(
+    "trust-config",
+    "File that describes another Sigstore than the public one, as `sigstore --trust-config` takes it.",
+)
 RELEASE = Command(
     name="release",
     summary="Stage a version, verify it from the Hub, promote it in one commit, and tag it.",
@@ -582,8 +586,13 @@ RELEASE = Command(
         Option(
             "bump",
             "Next version: auto (from Conventional Commits since the last tag), major, minor, patch, "
-            "or a version X.Y.Z.",
+            "or a version X.Y.Z or X.Y.Z-rc.1.",
             default="auto",
+        ),
+        Option(
+            "pre",
+            "Make a pre-release of the next version, numbered, as in rc for X.Y.Z-rc.1. It gets a tag, and the "
+            "branch that everybody loads stays as it is.",
         ),
         Option("stage", "Only stage the release on its side branch.", default="false", kind="boolean"),
         Option("promote", "Only promote and tag what was staged before.", default="false", kind="boolean"),
@@ -600,6 +609,20 @@ RELEASE = Command(
             kind="boolean",
         ),
         Option("git-tag", "Make the git tag, and push it to origin.", default="true", kind="boolean"),
+        Option(
+            "moving-tags",
+            "Also move the git tags vX and vX.Y to the release.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "sign",
+            "Sign each variant's metadata.json by Sigstore: auto (where the job may prove its identity, and its "
+            "repository is public), always or never.",
+            default="auto",
+            choices=("auto", "always", "never"),
+        ),
+        TRUST_CONFIG,
         BUILD_DIR,
         REPO_ID,
         HUB,
@@ -608,7 +631,7 @@ RELEASE = Command(
         FORMAT,
     ),
     outputs=(
-        Output("version", "The released version, as X.Y.Z."),
+        Output("version", "The released version, as X.Y.Z or X.Y.Z-rc.1."),
         Output("tag", "The git tag."),
         Output("staged", "Commit on the Hub that was staged, and is to be verified and promoted."),
         Output("commit", "Commit on the Hub that was promoted; empty until then."),
@@ -622,6 +645,17 @@ VERIFY = Command(
     options=(
         REPO_ID,
         Option("revision", "Commit, branch or tag on the Hub."),
+        Option(
+            "identity",
+            "Require that every variant was signed by this identity: a repository of GitHub, as owner/name, or one "
+            "workflow, as https://github.com/owner/name/.github/workflows/release.yml@refs/heads/main.",
+        ),
+        Option(
+            "issuer",
+            "Who vouches for that identity.",
+            default="https://token.actions.githubusercontent.com",
+        ),
+        TRUST_CONFIG,
         HUB,
         Option("report", "Write the result as JSON to this file."),
         FORMAT,
@@ -781,6 +815,29 @@ WHEEL = Command(
     ),
 )
 
+REPORT = Command(
+    name="report",
+    summary="Tell what became of a run, on one page: coverage, findings and times, from its reports.",
+    is_action=True,
+    options=(
+        Option(
+            "reports",
+            "Files, or folders to look through, with the reports that builds, tests, compliance and releases "
+            "leave. Empty: build of the kernel's folder.",
+            repeatable=True,
+        ),
+        Option(
+            "output",
+            "File for the page, which needs no other. Empty: report.html in build of the kernel's folder.",
+        ),
+        FORMAT,
+    ),
+    outputs=(
+        Output("verdict", "passed, failed, or planned where nothing was done yet."),
+        Output("page", "Path of the page."),
+    ),
+)
+
 INIT = Command(
     name="init",
     summary="Set a kernel's repository up with workflows and kernel-actions.toml; shows what changes first.",
@@ -860,6 +917,7 @@ COMMANDS: dict[str, Command] = {
         WHEEL,
         PIPELINE,
         HUB_SERVER,
+        REPORT,
         INIT,
         ENVIRONMENT,
     )

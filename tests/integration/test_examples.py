@@ -83,6 +83,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "build": (),
     "root": (),
     "test": (),
+    "report": ("test",),
     "upload": ("test",),
     "release": ("upload",),
     "verify": ("release",),
