@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from kernel_actions import github
-from kernel_actions.compliance import flake
+from kernel_actions.compliance import clock
 
-from tests.compliance.helpers import LOCKED_AT, compile_libraries, write_kernel, write_variant
+from tests.compliance.helpers import DAY, compile_libraries, write_kernel, write_variant
 
 os.environ["GIT_CONFIG_GLOBAL"] = os.devnull
 
@@ -24,8 +24,8 @@ def _no_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     # Nobody answers there: unknown revisions of the builder stay unknown, and soon.
     monkeypatch.setenv("KA_GITHUB_RAW", "http://127.0.0.1:9")
     monkeypatch.setattr(github, "_PAUSE", 0.0)
-    # The day of the lock of this repository, which all tests use.
-    monkeypatch.setattr(flake, "now", lambda: LOCKED_AT + 86_400.0)
+    # The day after the lock of this repository was made, which all tests use: no test gets old.
+    monkeypatch.setattr(clock, "today", lambda: DAY)
 
 
 @pytest.fixture(scope="session")

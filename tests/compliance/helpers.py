@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import hashlib
 import json
 import platform
@@ -18,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 _LOCK = json.loads((ROOT / "flake.lock").read_text())["nodes"]
 # When the builder's revision in the lock was made, in seconds since 1970.
 LOCKED_AT: int = _LOCK["kernel-builder"]["locked"]["lastModified"]
+# The day that it is in tests: the one after.
+DAY = datetime.datetime.fromtimestamp(LOCKED_AT + 86_400, datetime.timezone.utc).date()
 MACHINE = platform.machine()
 NAME = f"torch213-cxx11-cpu-{MACHINE}-linux"
 ID = "_tiny_scale_cpu_0123abc"

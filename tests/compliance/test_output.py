@@ -14,7 +14,7 @@ from kernel_actions.cli import main
 from kernel_actions.errors import WrongInput
 
 from tests.compliance.cases import BINDING, INIT, VARIANT, appended, built_with, edited, linked, noarch
-from tests.compliance.helpers import NAME, edit, write, write_kernel
+from tests.compliance.helpers import DAY, NAME, edit, write, write_kernel
 from tests.golden import check_golden
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,13 +163,17 @@ def test_sources_need_nothing_but_python(kernel: Path) -> None:
     """On a bare Python with an empty environment: no site-packages, no PATH."""
     finished = subprocess.run(
         [sys.executable, "-I", "-S", ROOT / "scripts/kernel_actions", "compliance", kernel, "--source-only"],
-        env={}, text=True, capture_output=True, check=False,
+        env={"KA_TODAY": DAY.isoformat()}, text=True, capture_output=True, check=False,
     )  # fmt: skip
     assert (finished.returncode, finished.stderr) == (0, "")
-    assert finished.stdout == "compliant: no findings in the sources\n"
+    assert finished.stdout == f"compliant: no findings in the sources, as of {DAY}\n"
     finished = subprocess.run(
         [ROOT / "scripts" / "kernel-actions", "compliance", "--source-only", "--format", "json"],
-        cwd=ROOT, env={"PATH": "/usr/bin:/bin", "KA_PYTHON": os.path.realpath(sys.executable)},
+        cwd=ROOT,
+        env={
+            "PATH": "/usr/bin:/bin", "KA_PYTHON": os.path.realpath(sys.executable),
+            "KA_TODAY": DAY.isoformat(),
+        },
         text=True, capture_output=True, check=False,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stdout

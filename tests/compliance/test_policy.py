@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 
 import pytest
 from kernel_actions import compliance
 from kernel_actions.cli import main
-from kernel_actions.compliance import policy
+from kernel_actions.compliance import clock
 from kernel_actions.errors import WrongInput
 
 from tests.compliance.cases import INIT
 from tests.compliance.helpers import NAME, check, edit, said, write
 
+REAL_TODAY = clock.today
 WAIVER = '[[compliance.waivers]]\nrule = "{}"\nreason = "it goes in spring"\nuntil = "{}"\n'
 
 
 @pytest.fixture(autouse=True)
 def _today(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "day", lambda: "2027-03-10")
+    monkeypatch.setattr(clock, "today", lambda: datetime.date(2027, 3, 10))
 
 
 @pytest.fixture
@@ -147,3 +149,29 @@ def test_what_is_no_policy_ends_the_command(text: str, message: str, kernel: Pat
     with pytest.raises(WrongInput) as error:
         check(kernel)
     assert message in str(error.value)
+
+
+def test_another_day_can_be_asked_for_and_is_shown(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(clock, "today", REAL_TODAY)
+    _settings(kernel, WAIVER.format("KA302", "2027-03-09"))
+    edit(kernel / INIT, '__all__ = ["twice"]', "")
+    monkeypatch.setenv("KA_TODAY", "2027-03-09")
+    assert main(["compliance", str(kernel), "--source-only"]) == 0
+    assert capsys.readouterr().out.endswith(
+        "compliant: no findings in the sources, 1 more waived, as of 2027-03-09\n"
+    )
+    monkeypatch.setenv("KA_TODAY", "2028-03-09")
+    assert main(["compliance", str(kernel), "--source-only", "--format", "json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert {one["rule"] for one in report["findings"]} == {"KA205", "KA302", "KA901"}
+    assert report["day"] == "2028-03-09"
+    for text in ("soon", "2027-02-30", "2027-03-09T00:00", "\x1b[2J"):
+        monkeypatch.setenv("KA_TODAY", text)
+        assert main(["compliance", str(kernel), "--source-only"]) == 2
+        error = capsys.readouterr().err
+        assert "which is no day" in error and error.rstrip("\n").isprintable()
+    monkeypatch.delenv("KA_TODAY")
+    main(["compliance", str(kernel), "--source-only", "--format", "json"])
+    assert json.loads(capsys.readouterr().out)["day"] is None

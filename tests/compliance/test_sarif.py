@@ -6,6 +6,7 @@ there may be, which have to be, and the form of their values.
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from kernel_actions.cli import main
-from kernel_actions.compliance import engine, policy
+from kernel_actions.compliance import clock, engine
 
 from tests.compliance.cases import BINDING, INIT, VARIANT, appended, linked
 from tests.compliance.helpers import NAME, edit, write
@@ -90,7 +91,7 @@ def check_sarif(log: dict[str, Any]) -> None:
 @pytest.fixture
 def broken(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder: a kernel with findings, with odd names, and with one that is waived."""
-    monkeypatch.setattr(policy, "day", lambda: "2027-03-10")
+    monkeypatch.setattr(clock, "today", lambda: datetime.date(2027, 3, 10))
     monkeypatch.chdir(kernel.parent)
     appended(BINDING, "TORCH_LIBRARY(scale, m) {}\n")(kernel, {})
     edit(kernel / INIT, '__all__ = ["twice"]', "")

@@ -120,12 +120,14 @@ class Report:
     """All findings, in the order of their places; ``variants`` are the names of those that were checked.
 
     ``waived`` are the findings that count for nothing, and ``changed`` the rules with another severity.
+    ``day`` is the one by which ages are counted and waivers end, and empty for today.
     """
 
     findings: tuple[Finding, ...]
     variants: tuple[str, ...]
     waived: tuple[Waived, ...] = ()
     changed: tuple[Changed, ...] = ()
+    day: str = ""
 
     @classmethod
     def of(
@@ -134,10 +136,11 @@ class Report:
         variants: Iterable[str],
         waived: Iterable[Waived] = (),
         changed: Iterable[Changed] = (),
+        day: str = "",
     ) -> Report:
         """The report on ``findings``, which may come in any order."""
         ordered = tuple(sorted(waived, key=lambda one: _order(one.finding)))
-        return cls(tuple(sorted(findings, key=_order)), tuple(variants), ordered, tuple(changed))
+        return cls(tuple(sorted(findings, key=_order)), tuple(variants), ordered, tuple(changed), day)
 
     @property
     def errors(self) -> int:
@@ -163,7 +166,8 @@ class Report:
         if self.variants:
             checked += f" and {counted(len(self.variants), 'variant')}"
         waived = f", {len(self.waived)} more waived" if self.waived else ""
-        return f"{'compliant' if self.is_passed else 'not compliant'}: {counts} in {checked}{waived}"
+        day = f", as of {self.day}" if self.day else ""
+        return f"{'compliant' if self.is_passed else 'not compliant'}: {counts} in {checked}{waived}{day}"
 
     def as_json(self) -> dict[str, Any]:
         """The report for programs."""
@@ -174,6 +178,7 @@ class Report:
             "variants": list(self.variants),
             "findings": [one.as_json() for one in self.findings],
             "waived": [one.as_json() for one in self.waived],
+            "day": self.day or None,
             "severities": {one.rule.id: one.rule.severity for one in self.changed},
         }
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import configparser
+import datetime
 import json
-import time
 from collections.abc import Iterator
 from functools import lru_cache
 
 from kernel_actions import builder, flake_lock, git, nix_version
-from kernel_actions.compliance import files
+from kernel_actions.compliance import clock, files
 from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.kernel import Kernel, sources
 from kernel_actions.errors import KernelActionsError, Place, WrongInput, WrongSurroundings
@@ -20,6 +20,7 @@ RULES: Family[Kernel] = Family()
 # In days: the builder has a release for each Torch, of which there are four or more a year.
 OLDEST = 365
 _DAY = 86_400
+_EPOCH = datetime.date(1970, 1, 1)
 _LARGEST = 1_000_000
 # The public cache of the builder, and the key that signs what is in it: nix/configuration.py.
 _CACHE, _CACHE_NAME = "huggingface.cachix.org", "huggingface.cachix.org-1:"
@@ -63,7 +64,7 @@ def flake_age(kernel: Kernel) -> Iterator[Problem]:
     made = found.node.get("lastModified") if found is not None else None
     if found is None or not isinstance(made, int):
         return
-    days = int(now() - made) // _DAY
+    days = (clock.today() - _EPOCH).days - made // _DAY
     if days > OLDEST:
         yield Problem(f"the builder's revision is {days} days old", _revision_place(kernel, found))
 
@@ -126,11 +127,6 @@ def flake_submodules(kernel: Kernel) -> Iterator[Problem]:
         if folder is not None:
             what = f"{name} is in the submodule {folder}, which flake.nix does not fetch"
             yield Problem(what, kernel.manifest.file.place(key))
-
-
-def now() -> float:
-    """The time, in seconds since 1970."""
-    return time.time()
 
 
 @lru_cache(maxsize=1)

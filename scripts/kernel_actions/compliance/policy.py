@@ -6,13 +6,13 @@ It gives rules another severity, and waives findings for a time. Both are shown 
 from __future__ import annotations
 
 import dataclasses
-import datetime
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kernel_actions import settings
+from kernel_actions.compliance import clock
 from kernel_actions.compliance.engine import Changed, Family, Finding, Problem, Report, Rule, Waived, rules
 from kernel_actions.errors import Place
 from kernel_actions.settings import Settings, Waiver
@@ -73,7 +73,7 @@ def apply(
     Raises ``WrongInput`` when that cannot be read.
     """
     said = settings.load(kernel_dir)
-    today = day()
+    today = clock.today().isoformat()
     severities = {one.rule.slug: one for one in _changed(said)}
     left: list[Finding] = []
     waived: list[Waived] = []
@@ -89,12 +89,7 @@ def apply(
     policy = Policy(said, today, families, variants, used)
     for finding in RULES.check(policy, Place(kernel_dir / settings.FILE_NAME)):
         left.append(_with_severity(finding, severities))
-    return Report.of(left, variants, waived, severities.values())
-
-
-def day() -> str:
-    """The day by which waivers end, in the time of Greenwich."""
-    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    return Report.of(left, variants, waived, severities.values(), today if clock.is_set() else "")
 
 
 def find_rule(name: str) -> Rule | None:
