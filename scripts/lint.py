@@ -25,7 +25,10 @@ def checks() -> dict[str, list[str]]:
         "ruff check": ["ruff", "check", "--quiet", "."],
         "ruff format": ["ruff", "format", "--check", "--quiet", "."],
         "mypy": ["mypy", "--no-error-summary"],
-        "shellcheck": ["shellcheck", "scripts/kernel-actions", "scripts/install-test-tools", ".ci/run"],
+        "shellcheck": [
+            "shellcheck", "scripts/kernel-actions", "scripts/install-test-tools", ".ci/run", "tests/gpu/run.sh",
+            "benchmarks/run.sh",
+        ],
         "actions' schema": ["check-jsonschema", "-q", "--builtin-schema", "vendor.github-actions", *actions],
         "workflows' schema": [
             "check-jsonschema", "-q", "--builtin-schema", "vendor.github-workflows", *workflows,

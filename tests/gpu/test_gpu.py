@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ OUT = Path(os.environ.get("KA_GPU_OUT", "/nonexistent"))
 FAULTY = Path(__file__).parent / "faulty"
 # Seconds that ending a hung kernel may take beyond its limit.
 SLACK = 20.0
+Record = Callable[[str, Any], None]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Finished:
     errors: str
     seconds: float
 
+    @property
+    def last(self) -> str:
+        """The last line of the errors."""
+        return self.errors.splitlines()[-1] if self.errors else ""
+
 
 def environment(**changes: str) -> dict[str, str]:
     """The variables of a user's shell."""
@@ -73,14 +79,6 @@ def test_command(kernel: Kernel, *arguments: str, **variables: str) -> Finished:
 
 
 test_command.__test__ = False  # type: ignore[attr-defined]
-
-
-@pytest.fixture(scope="session")
-def figures() -> Iterator[dict[str, Any]]:
-    """What is measured, by name; written as JSON at the end."""
-    found: dict[str, Any] = {}
-    yield found
-    (OUT / "gpu-test.json").write_text(json.dumps(found, indent=2) + "\n")
 
 
 @pytest.fixture(scope="session")
@@ -115,20 +113,26 @@ def used_memory() -> int:
     return int(subprocess.check_output(query, text=True).split()[0])
 
 
-def test_without_a_visible_gpu(kernels: dict[str, Kernel], figures: dict[str, Any]) -> None:
+def planted(said: str) -> set[int]:
+    """The lines of the faulty kernel where a fault is planted: those whose comment says so."""
+    lines = (FAULTY / "csrc" / "faulty.cu").read_text().splitlines()
+    return {number for number, text in enumerate(lines, 1) if f"// planted: {said}" in text}
+
+
+def test_without_a_visible_gpu(kernels: dict[str, Kernel], record_property: Record) -> None:
     finished = test_command(kernels["grayscale"], CUDA_VISIBLE_DEVICES="")
-    figures["no GPU"] = {"exit": finished.returncode, "seconds": finished.seconds}
+    record_property("seen", f"exit code {finished.returncode}: {finished.last}")
     assert finished.returncode == 3, finished.errors
     assert "needs a GPU and there is no GPU" in finished.errors and "CUDA_VISIBLE_DEVICES" in finished.errors
     assert kernels["grayscale"].report["reason"]["kind"] == "no-gpu"
 
 
-def test_over_plain_pytest(kernels: dict[str, Kernel], figures: dict[str, Any]) -> None:
+def test_over_plain_pytest(kernels: dict[str, Kernel], record_property: Record) -> None:
     kernel = kernels["faulty"]
     folder = kernel.build_dir.parent / "local"
     shutil.copytree(kernel.build_dir / kernel.variant, folder / "build" / kernel.variant)
     plain, ours = [], []
-    for _ in range(2):
+    for _ in range(3):
         started = time.monotonic()
         subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", "-k", "test_fill"],
@@ -139,37 +143,58 @@ def test_over_plain_pytest(kernels: dict[str, Kernel], figures: dict[str, Any]) 
         finished = test_command(kernel, "--pytest-args=-k test_fill")
         assert finished.returncode == 0, finished.output + finished.errors
         ours.append(finished.seconds)
-    figures["over plain pytest"] = {"plain": plain, "ours": ours, "more": min(ours) - min(plain)}
+    more = min(ours) - min(plain)
+    record_property("plain pytest, in seconds", plain)
+    record_property("test, in seconds", ours)
+    record_property("seen", f"{min(plain):.2f} s by pytest, {more:.2f} s more by test")
+    assert more < 1.0
 
 
-def test_memcheck_finds_a_write_beyond_the_end(kernels: dict[str, Kernel], figures: dict[str, Any]) -> None:
-    assert test_command(kernels["faulty"], "--pytest-args=-k test_beyond").returncode == 0, "nobody sees it"
-    finished = test_command(kernels["faulty"], "--sanitize", "memcheck", "--pytest-args=-k test_beyond")
-    report = kernels["faulty"].report
-    figures["memcheck"] = {
-        "exit": finished.returncode,
-        "seconds": finished.seconds,
-        "findings": report["findings"],
-    }
+@pytest.mark.parametrize(
+    ("tool", "clean", "faulty", "what", "where"),
+    [
+        ("memcheck", "fill", "beyond", "Invalid __global__ write", "beyond the end"),
+        ("racecheck", "reverse", "race", "Race reported", "a race"),
+        ("initcheck", "copy", "uninitialized", "Uninitialized __global__ memory read", "nobody may have"),
+        ("synccheck", "meet", "diverging", "Barrier error detected", "not all threads"),
+    ],
+    ids=["memcheck", "racecheck", "initcheck", "synccheck"],
+)
+def test_the_sanitizer_finds_what_is_planted(
+    kernels: dict[str, Kernel],
+    record_property: Record,
+    tool: str,
+    clean: str,
+    faulty: str,
+    what: str,
+    where: str,
+) -> None:
+    kernel, limit = kernels["faulty"], ("--test-time-limit", "60")
+    plain = test_command(kernel, *limit, f"--pytest-args=-k test_{faulty}")
+    assert plain.returncode == 0, f"without the sanitizer nobody sees it: {plain.errors}"
+    finished = test_command(kernel, *limit, "--sanitize", tool, f"--pytest-args=-k test_{faulty}")
+    report = kernel.report
+    log = (kernel.build_dir / f"{kernel.variant}.sanitizer.log").read_text()
+    (OUT / f"{tool}.log").write_text(log)
+    found = [
+        f"{one['path']}:{one['line']}: {one['what']}, {one['count']} times" for one in report["findings"]
+    ]
+    record_property("findings", report["findings"])
+    record_property("seen", "; ".join(found[:2]) or f"nothing: {finished.last}")
     assert finished.returncode == 1, finished.output + finished.errors
     assert report["reason"]["kind"] == "sanitizer"
-    line = next(
-        number
-        for number, text in enumerate((FAULTY / "csrc" / "faulty.cu").read_text().splitlines(), 1)
-        if "planted" in text
+    assert any(
+        what in one["what"] and one["path"] == "csrc/faulty.cu" and one["line"] in planted(where)
+        for one in report["findings"]
     )
-    first = report["findings"][0]
-    assert "Invalid __global__ write" in first["what"]
-    assert (first["path"], first["line"]) == ("csrc/faulty.cu", line)
-
-
-def test_the_sanitizer_finds_nothing_where_nothing_is(kernels: dict[str, Kernel]) -> None:
-    finished = test_command(kernels["faulty"], "--sanitize", "memcheck", "--pytest-args=-k test_fill")
-    assert finished.returncode == 0, finished.output + finished.errors
+    finished = test_command(kernel, *limit, "--sanitize", tool, f"--pytest-args=-k test_{clean}")
+    more = (kernel.build_dir / f"{kernel.variant}.sanitizer.log").read_text()
+    (OUT / f"{tool}.log").write_text(f"{log}\nWhere nothing is planted:\n{more}")
+    assert finished.returncode == 0, f"where nothing is planted: {finished.errors}"
 
 
 def test_a_hung_kernel_is_ended_and_the_gpu_is_free(
-    kernels: dict[str, Kernel], figures: dict[str, Any]
+    kernels: dict[str, Kernel], record_property: Record
 ) -> None:
     before = used_memory()
     limit = 10
@@ -177,41 +202,66 @@ def test_a_hung_kernel_is_ended_and_the_gpu_is_free(
         kernels["faulty"], "--test-time-limit", str(limit), "--pytest-args=-k 'test_hang or test_later'"
     )
     report = kernels["faulty"].report
-    after = used_memory()
-    figures["hang"] = {
-        "limit": limit, "seconds": finished.seconds, "memory_before_mib": before, "memory_after_mib": after,
-        "failures": report["failures"], "notes": report["notes"],
-    }  # fmt: skip
+    after, apps = used_memory(), compute_apps()
+    record_property("notes", report["notes"])
+    record_property(
+        "seen",
+        f"limit {limit} s, all over after {finished.seconds:.1f} s; {before} MiB in use before, {after} MiB "
+        f"after, by {len(apps)} processes",
+    )
     assert finished.returncode == 1, finished.output + finished.errors
     assert report["reason"]["kind"] == "test-time-limit"
     assert "test_hang" in report["reason"]["text"] and report["not_run"] == 1
     assert (report["failures"][0]["path"], report["passed"]) == ("tests/test_faults.py", 0)
     assert finished.seconds < limit + SLACK
+    assert after <= before + 64 and not apps
+
+
+def test_a_hung_kernel_goes_with_the_command(kernels: dict[str, Kernel], record_property: Record) -> None:
+    kernel, before = kernels["faulty"], used_memory()
+    where = ("--build-dir", str(kernel.build_dir), "--variant", kernel.variant)
+    process = subprocess.Popen(
+        [ROOT / "scripts" / "kernel-actions", "test", kernel.folder, *where, "--pytest-args=-k test_hang"],
+        cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while used_memory() < before + 256:
+        assert process.poll() is None and time.monotonic() < deadline, "it has not come to the GPU"
+        time.sleep(0.1)
+    time.sleep(2)
+    process.kill()
+    process.wait()
+    started = time.monotonic()
+    while (after := used_memory()) > before + 64 and time.monotonic() < started + SLACK:
+        time.sleep(0.1)
+    seconds = time.monotonic() - started
+    record_property("seen", f"killed by SIGKILL; the GPU is free after {seconds:.1f} s ({after} MiB in use)")
     assert after <= before + 64 and not compute_apps()
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("test_illegal", "illegal memory access"), ("test_assert", "device-side assert")]
+    ("name", "said"),
+    [("test_illegal", "illegal memory access"), ("test_assert", "device-side assert")],
+    ids=["an illegal access", "an assertion on the device"],
 )
 def test_what_breaks_the_gpu_is_told_of_its_test(
-    kernels: dict[str, Kernel], figures: dict[str, Any], name: str, said: str
+    kernels: dict[str, Kernel], record_property: Record, name: str, said: str
 ) -> None:
     finished = test_command(kernels["faulty"], f"--pytest-args=-k '{name} or test_later'")
     report = kernels["faulty"].report
-    figures[name] = {"exit": finished.returncode, "reason": report["reason"]}
+    record_property("seen", f"exit code {finished.returncode}: {finished.last}")
     assert finished.returncode == 1, finished.output + finished.errors
     assert [one["test"].rpartition("::")[2] for one in report["failures"]] == [name]
     assert report["reason"]["kind"] == "crashed" and said in report["reason"]["text"]
     assert (report["passed"], report["not_run"]) == (0, 1)
 
 
-def test_the_example_passes(kernels: dict[str, Kernel], figures: dict[str, Any]) -> None:
-    finished = test_command(kernels["grayscale"], "--opcheck", "--time-limit", "150")
+def test_the_example_passes(kernels: dict[str, Kernel], record_property: Record) -> None:
+    finished = test_command(kernels["grayscale"], "--opcheck", "--time-limit", "200")
     report = kernels["grayscale"].report
     (OUT / "example.test-report.json").write_text(json.dumps(report, indent=2))
-    figures["example"] = {
-        name: report[name] for name in ("verdict", "passed", "failed", "skipped", "seconds", "gpus")
-    }
+    record_property("gpus", report["gpus"])
+    record_property("seen", finished.output.splitlines()[-1] if finished.output else finished.last)
     assert finished.returncode == 0, finished.output + finished.errors[-4000:]
     assert report["verdict"] == "passed" and report["passed"] > 100
     gpu = report["gpus"][0]
