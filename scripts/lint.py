@@ -26,8 +26,8 @@ def checks() -> dict[str, list[str]]:
         "ruff format": ["ruff", "format", "--check", "--quiet", "."],
         "mypy": ["mypy", "--no-error-summary"],
         "shellcheck": [
-            "shellcheck", "scripts/kernel-actions", "scripts/install-test-tools", ".ci/run", "tests/gpu/run.sh",
-            "benchmarks/run.sh",
+            "shellcheck", "scripts/kernel-actions", "scripts/install-test-tools", ".ci/run",
+            "tests/gpu/run.sh", "benchmarks/run.sh",
         ],
         "actions' schema": ["check-jsonschema", "-q", "--builtin-schema", "vendor.github-actions", *actions],
         "workflows' schema": [
