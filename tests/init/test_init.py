@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
@@ -90,7 +91,7 @@ def test_what_it_writes_is_whole_and_a_second_run_has_nothing_to_do(
 def test_an_edited_file_is_left_alone_until_it_is_said(repository: Path, initialize: Run) -> None:
     initialize(repository, USES, "--yes")
     edited = repository / ".github/workflows/release.yml"
-    edited.write_text(edited.read_text().replace("timeout-minutes: 5", "timeout-minutes: 6"))
+    edited.write_text(edited.read_text() + "# Our own.\n")
     text = edited.read_text()
     _, said, _ = initialize(repository, "--uses=acme/kernel-actions@v2", "--yes")
     assert edited.read_text() == text
@@ -224,10 +225,15 @@ def test_the_steps_are_those_of_this_repository(repository: Path, initialize: Ru
     assert value["github"] == "https://github.com/acme/relu"
     assert value["written"]
     steps = {one["title"]: one for one in value["steps"]}
-    variable = steps["Say which Hub to publish to"]
-    assert variable["commands"] == [
-        "gh variable set KERNEL_HUB --repo acme/relu --body https://huggingface.co"
+    trusted = steps["Trust this repository on the Hub: then there is no secret to keep"]
+    assert trusted["commands"] == [
+        "gh variable set HF_OIDC_RESOURCE --repo acme/relu --env hub --body kernels/acme/relu"
     ]
+    assert trusted["link"] == "https://huggingface.co/kernels/acme/relu/settings"
+    assert steps["Or keep a token"]["commands"] == ["gh secret set HF_TOKEN --repo acme/relu --env hub"]
+    made = "gh api --method PUT repos/acme/relu/environments/hub"
+    assert steps["Make the environment hub"]["commands"] == [made]
+    assert "Make the environment pip" not in steps
     assert steps["Have a runner with the labels self-hosted, linux, h100"]["commands"][0].startswith(
         "./config.sh --url https://github.com/acme/relu --ephemeral --labels h100"
     )
@@ -314,3 +320,13 @@ def test_every_template_is_filled_and_still_one_document() -> None:
             one.text.replace("org/kernel-actions", "acme/kernel-actions")
         )
         assert all(len(line) < 121 for line in text.splitlines() if line.startswith("#"))
+
+
+def test_steps_have_nothing_that_a_shell_would_take_amiss(repository: Path, initialize: Run) -> None:
+    _, said, _ = initialize(repository, USES, "--format=json", "--gpu-runner=self-hosted a;b")
+    assert said == ""
+    _, said, _ = initialize(repository, USES, "--format=json", "--workflows=release")
+    for step in json.loads(said)["steps"]:
+        for command in step["commands"]:
+            assert shlex.split(command)
+            assert not set("`;|<>\n") & set(command)

@@ -19,7 +19,14 @@ from kernel_actions.init.detection import WORKFLOWS, GitHub, Repository
 from kernel_actions.init.plan import File
 
 _HUB = "https://huggingface.co"
-_ENVIRONMENT = re.compile(r"^\s+environment:[ \t]*(?:\n\s+name:[ \t]*)?([A-Za-z0-9_-]+)[ \t]*$", re.MULTILINE)
+# A job's own; a step may have an input of this name, further in.
+_ENVIRONMENT = re.compile(
+    r"^    environment:(?:\s+name:)?[ \t]*([A-Za-z0-9_-]+)[ \t]*(?:#.*)?$", re.MULTILINE
+)
+_ENVIRONMENTS = {
+    "hub": "Its jobs hold what may publish: have it ask for a reviewer, and allow the default branch alone.",
+    "fork-pull-requests": "Required reviewers: somebody looks at a fork's code before your runners run it.",
+}
 _NO_PLACE = GitHub("github.com", "OWNER", "REPO")
 
 
@@ -80,44 +87,47 @@ def _hub(repository: Repository, workflows: str, place: GitHub) -> Iterator[Step
                 f"Name the repository on the Hub in {where}",
                 'Releases go there: repo-id = "your-name/your-kernel" below [general.hub].',
             )
-    if re.search(r"\bvars\.KERNEL_HUB\b", workflows):
-        yield Step(
-            "Say which Hub to publish to",
-            "Nothing is uploaded without it.",
-            (f"gh variable set KERNEL_HUB --repo {place.slug} --body {_HUB}",),
-            f"{place.url}/settings/variables/actions",
-        )
     environments = list(dict.fromkeys(_ENVIRONMENT.findall(workflows)))
     for name in environments:
         host = "" if place.host == "github.com" else f"--hostname {place.host} "
+        why = _ENVIRONMENTS.get(name, "Its jobs wait for those that it names.")
         yield Step(
             f"Make the environment {name}",
-            "Its jobs hold what may publish: have it ask for a reviewer, and allow the default branch alone.",
+            why,
             (f"gh api {host}--method PUT repos/{place.owner}/{place.name}/environments/{name}",),
             f"{place.url}/settings/environments",
         )
-    environment = environments[0] if environments else ""
-    named = [kernel.repo_id for kernel in repository.kernels if kernel.repo_id]
-    if "id-token: write" in workflows:
-        of = f", environment {environment}" if environment else ""
-        links = (
-            ", ".join(f"{_HUB}/kernels/{one}/settings" for one in named[:3])
-            or f"{_HUB}/docs/hub/trusted-publishers"
-        )
-        more = f" (and {len(named) - 3} more)" if len(named) > 3 else ""
+    if "fork-pull-requests" in environments:
         yield Step(
-            "Trust this repository on the Hub, in place of a token",
-            f"Settings, Trusted Publishers: GitHub, repository {place.owner}/{place.name}, workflow "
-            f"release.yml{of}.",
+            "Have pull requests of forks wait for approval",
+            "A fork can change the workflow in its pull request. Actions, General: require approval for all "
+            "external contributors.",
             (),
-            links + more,
+            f"{place.url}/settings/actions",
+        )
+    environment = "hub" if "hub" in environments else next(iter(environments), "")
+    yield from _publisher(repository, workflows, environment, place)
+
+
+def _publisher(repository: Repository, workflows: str, environment: str, place: GitHub) -> Iterator[Step]:
+    """Who publishes: the job itself, by its identity, or a token."""
+    env = f" --env {environment}" if environment else ""
+    named = [kernel.repo_id for kernel in repository.kernels if kernel.repo_id]
+    can_be_trusted = "vars.HF_OIDC_RESOURCE" in workflows and len(named) == 1
+    if can_be_trusted:
+        of = f", environment {environment}" if environment else ""
+        yield Step(
+            "Trust this repository on the Hub: then there is no secret to keep",
+            f"On the kernel's page there: Settings, Trusted Publishers: GitHub, repository {place.owner}/"
+            f"{place.name}, workflow release.yml{of}; the same for rollback.yml. The variable has the "
+            "jobs ask.",
+            (f"gh variable set HF_OIDC_RESOURCE --repo {place.slug}{env} --body kernels/{named[0]}",),
+            f"{_HUB}/kernels/{named[0]}/settings",
         )
     if "secrets.HF_TOKEN" in workflows:
-        env = f" --env {environment}" if environment else ""
-        otherwise = "Not needed with a trusted publisher. " if "id-token: write" in workflows else ""
         yield Step(
-            "Keep a token that may write to the kernel's repository",
-            f"{otherwise}The command asks for it; fine-grained, for that repository alone.",
+            "Or keep a token" if can_be_trusted else "Keep a token for the Hub",
+            "Fine-grained, with the right to write to the kernel's repository alone. The command asks for it.",
             (f"gh secret set HF_TOKEN --repo {place.slug}{env}",),
             f"{_HUB}/settings/tokens",
         )
