@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from kernel_actions.compliance import binary, elf, files, metadata, source, vari
 from kernel_actions.compliance.engine import MOST_FINDINGS
 
 from tests.compliance.cases import INIT, VARIANT, Change, added, linked
-from tests.compliance.helpers import ID, NAME, check, edit, said, sign, write
+from tests.compliance.helpers import ID, NAME, ROOT, check, edit, said, sign, write
 
 
 def _sparse(file: str, size: int) -> Change:
@@ -220,6 +222,46 @@ def test_headers_that_point_out_of_the_file_are_empty(libraries: dict[str, Path]
             header = elf.read_header(path)
             assert len(header.symbols) < 100_000 and len(elf.symbols_alone(header)) < 10_000_000
     assert time.monotonic() - started < 30
+
+
+def test_a_huge_library_is_checked_by_its_symbols(
+    libraries: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def messages(path: Path) -> list[str]:
+        read = binary.read(path, variant.parse_name(NAME))
+        return [one.message for one in binary.RULES.check(read, read.where)]
+
+    expected = {name: messages(path) for name, path in libraries.items()}
+    assert "uses pthread_create of GLIBC 2.34" in expected["glibc"]
+    monkeypatch.setattr(binary, "LARGEST_WHOLE", 1000)
+    for name, path in libraries.items():
+        if not name.startswith("macos"):
+            assert messages(path) == expected[name], name
+    cut = tmp_path / "cut.so"
+    for size in (5000, 12_000):
+        cut.write_bytes(libraries["good"].read_bytes()[:size])
+        assert messages(cut) == ["is cut off"]
+    cut.write_bytes(libraries["macos15"].read_bytes() + b"\0" * 1000)
+    assert messages(cut) == ["is larger than 1000 bytes, which is not read of libraries for macOS"]
+
+
+def test_a_huge_library_takes_no_memory(libraries: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "huge.so"
+    path.write_bytes(libraries["glibc"].read_bytes())
+    os.truncate(path, 1_900_000_000)
+    program = f"""
+import resource
+from pathlib import Path
+from kernel_actions.compliance import binary, variant
+resource.setrlimit(resource.RLIMIT_AS, (600_000_000, 600_000_000))
+read = binary.read(Path({str(path)!r}), variant.parse_name({NAME!r}))
+print(*(one.message for one in binary.RULES.check(read, read.where)))
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(ROOT / "scripts")}, capture_output=True, text=True, check=False, timeout=20,
+    )  # fmt: skip
+    assert (finished.stdout, finished.stderr) == ("uses pthread_create of GLIBC 2.34\n", "")
 
 
 def test_what_keeps_a_rule_from_looking_is_a_finding(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,8 @@ _PRIVATE = re.compile(rb"/(?:home|Users)/[\w.-]+/[\w./+-]*|/(?:root|tmp|var/tmp|
 _STARTS = (b"/home/", b"/Users/", b"/root/", b"/tmp/", b"/runner/", b"/github/", b"/__w/")
 # The version of CUDA in the name of a variant.
 _CUDA = re.compile(r"-cu(\d+)(\d)-")
+# In bytes: larger files are checked by their symbols alone.
+LARGEST_WHOLE = 100_000_000
 _PIECE = 1 << 20
 _OVERLAP = 512
 # What the ABI checker says before what is wrong: which file it was about.
@@ -264,28 +266,47 @@ def read(path: Path, name: VariantName | None, variant: Variant | None = None) -
             "the Python package kernel-abi-check is not installed",
             repair="python -m pip install kernel-abi-check",
         ) from error
+
+    def checked(data: bytes) -> Any:
+        """The checker's view of what is no file."""
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(data)
+            file.flush()
+            return ObjectFile(Path(file.name))
+
+    def unreadable(why: str) -> Binary:
+        return Binary(path, name, None, "", None, why)
+
     symbols = None
     try:
         with path.open("rb") as file:
             form = FORMATS.get(file.read(4), "")
         if not form:
-            return Binary(path, name, None, "", None, "is no library of Linux or macOS")
-        found = ObjectFile(path)
+            return unreadable("is no library of Linux or macOS")
+        header = elf.read_header(path) if form == "ELF" else None
+        is_large = path.stat().st_size > LARGEST_WHOLE
+        if is_large and header is None:
+            return unreadable(
+                f"is larger than {LARGEST_WHOLE} bytes, which is not read of libraries for macOS"
+            )
+        if is_large and header is not None:
+            # The checker reads a file as a whole.
+            if header.is_cut:
+                return unreadable("is cut off")
+            found = checked(elf.symbols_alone(header, elf.SYMBOL_TABLE))
+        else:
+            found = ObjectFile(path)
         # All symbols are read here once, so that what is wrong further back in the file shows.
         found.check_python_abi(PYTHON_ABI)
         if form == "ELF":
             found.check_manylinux(MANYLINUX)
-        header = elf.read_header(path) if form == "ELF" else None
         if header is not None and not header.has_symbols:
-            with tempfile.NamedTemporaryFile(suffix=".so") as file:
-                file.write(elf.symbols_alone(header))
-                file.flush()
-                symbols = ObjectFile(Path(file.name))
-                symbols.check_python_abi(PYTHON_ABI)
+            symbols = checked(elf.symbols_alone(header))
+            symbols.check_python_abi(PYTHON_ABI)
     except (ValueError, OSError) as error:
-        return Binary(path, name, None, "", None, f"cannot be read: {_CHECKER.sub('', str(error))}")
+        return unreadable(f"cannot be read: {_CHECKER.sub('', str(error))}")
     except WrongInput as error:
-        return Binary(path, name, None, "", None, error.what)
+        return unreadable(error.what)
     return Binary(path, name, found, form, header, "", symbols, variant)
 
 

@@ -18,7 +18,7 @@ from kernel_actions.errors import Place, WrongInput
 
 # e_machine, by the name of the machine in a variant's name. Source: elf.h.
 MACHINES = {62: "x86_64", 183: "aarch64"}
-SYMBOL_TABLE, DYNAMIC_SYMBOLS, NO_BITS = 2, 11, 8
+NULL, SYMBOL_TABLE, NO_BITS, DYNAMIC_SYMBOLS = 0, 2, 8, 11
 # ELF64, little-endian: the byte order and word size of all systems that the builder builds for.
 _IDENTIFICATION = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -65,7 +65,8 @@ class Header:
     is not the one for the dynamic linker.
 
     ``needed`` are the libraries that it is loaded with, ``search`` where they are looked for first.
-    ``has_executable_stack`` is ``None`` where it does not say, which systems take for yes.
+    ``has_executable_stack`` is ``None`` where it does not say, which systems take for yes. ``is_cut``: there
+    is less of the file than its section headers say.
     """
 
     path: Path
@@ -74,6 +75,7 @@ class Header:
     needed: tuple[str, ...]
     search: tuple[str, ...]
     has_executable_stack: bool | None
+    is_cut: bool = False
 
     @property
     def has_symbols(self) -> bool:
@@ -102,6 +104,7 @@ def read_header(path: Path) -> Header:
             programs = []
         needed, search = _dynamic(file, programs)
         sections = tuple(_sections(file, list(_entries(_SECTION, table)), names))
+        whole = os.fstat(file.fileno()).st_size
     flags = [one[1] for one in programs if one[0] == _STACK]
     return Header(
         path=path,
@@ -110,6 +113,8 @@ def read_header(path: Path) -> Header:
         needed=needed,
         search=search,
         has_executable_stack=bool(flags[0] & _EXECUTABLE) if flags else None,
+        is_cut=len(sections) < count
+        or any(one.offset + one.size > whole for one in sections if one.kind not in (NULL, NO_BITS)),
     )
 
 
@@ -122,12 +127,17 @@ def part(file: BinaryIO, offset: int, size: int) -> bytes:
     return file.read(min(size, whole - offset, _LARGEST_TABLE))
 
 
-def symbols_alone(header: Header) -> bytes:
-    """An ELF file with the dynamic symbols of another one as its symbol table, for programs that read that
-    table alone."""
+def symbols_alone(header: Header, kind: int = DYNAMIC_SYMBOLS) -> bytes:
+    """An ELF file with the symbols of a table of another one as its symbol table, and nothing else: for
+    programs that read that table alone, and files that are too large to be read as a whole.
+
+    Raises ``WrongInput`` when the table is larger than that of any library.
+    """
     with header.path.open("rb") as file:
-        found = _dynamic_table(file, header.sections)
+        found = _table(file, header.sections, kind)
     table, strings = found if found else (b"", b"\0")
+    if max(len(table), len(strings)) >= _LARGEST_TABLE:
+        raise WrongInput(f"has symbols of more than {_LARGEST_TABLE} bytes", where=Place(header.path))
     names = b"\0.symtab\0.strtab\0.shstrtab\0"
     contents = ((1, 2, table, 2, _SYMBOL.size), (9, 3, strings, 0, 0), (17, 3, names, 0, 0))
     made = b""
@@ -182,9 +192,9 @@ def _dynamic(file: BinaryIO, programs: list[tuple[int, ...]]) -> tuple[tuple[str
     return needed, tuple(one for one in search if one)
 
 
-def _dynamic_table(file: BinaryIO, sections: tuple[Section, ...]) -> tuple[bytes, bytes] | None:
-    """The dynamic symbols and their names, as they stand in the file."""
-    table = next((one for one in sections if one.kind == DYNAMIC_SYMBOLS), None)
+def _table(file: BinaryIO, sections: tuple[Section, ...], kind: int) -> tuple[bytes, bytes] | None:
+    """The symbols of the first table of that kind and their names, as they stand in the file."""
+    table = next((one for one in sections if one.kind == kind), None)
     if table is None or table.link >= len(sections):
         return None
     strings = sections[table.link]
@@ -192,7 +202,7 @@ def _dynamic_table(file: BinaryIO, sections: tuple[Section, ...]) -> tuple[bytes
 
 
 def _symbols(file: BinaryIO, sections: tuple[Section, ...]) -> Iterator[Symbol]:
-    found = _dynamic_table(file, sections)
+    found = _table(file, sections, DYNAMIC_SYMBOLS)
     if found is None:
         return
     table, strings = found
