@@ -111,7 +111,7 @@ def test_outputs_and_summary_in_actions(
     # Anything beside "include" would become an axis of the matrix.
     assert list(json.loads(line)) == ["include"]
     assert "count<<end-" in text and "\n2\n" in text
-    assert "### Build variants" in summary.read_text()
+    assert summary.read_text().startswith("### 📋 Plan: 2 variants in 2 jobs")
 
 
 def test_untrusted_code_gets_hosted_runners_alone(

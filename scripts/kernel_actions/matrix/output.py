@@ -6,18 +6,17 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kernel_actions import console, github, nix_version
+from kernel_actions import console, coverage, github, markdown
 from kernel_actions.errors import WrongInput, printable
 from kernel_actions.matrix import Matrix, PlannedKernel
 from kernel_actions.matrix.jobs import Job
-from kernel_actions.variants import SYSTEMS, LeftOut, Variant
+from kernel_actions.variants import LeftOut
 
 # GitHub keeps the outputs of a job up to 1 MiB, counted in UTF-16, and drops what is larger:
 # https://docs.github.com/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idoutputs
 _MOST_OUTPUT = 1 << 20
 # For what is neither the matrix nor what was filtered.
 _SMALL_OUTPUTS = 40_000
-_PLANNED, _LEFT_OUT = "●", "·"
 _JOB_HEADER = ("variant", "built on", "tested on")
 _MANY_JOBS = 60
 
@@ -39,7 +38,7 @@ def _print_table(matrix: Matrix) -> None:
         if number:
             print()
         print(_title(kernel))
-        if grid := _grid(kernel):
+        if grid := _text_grid(kernel):
             print()
             print(grid)
         if kernel.left_out and len(matrix.kernels) == 1:
@@ -93,23 +92,18 @@ def _fitting(entries: Sequence[Mapping[str, Any]], room: int) -> str:
 
 
 def _summary(matrix: Matrix) -> str:
-    parts = [f"### Build variants\n\n{console.markdown_text(_counted(matrix))}\n"]
-    for kernel in matrix.kernels:
-        parts.append(f"\n**{console.markdown_text(_title(kernel))}**\n\n{_markdown_grid(kernel)}")
     header = ("kernel", *_JOB_HEADER) if len(matrix.kernels) > 1 else _JOB_HEADER
-    parts.append(
-        f"\n<details><summary>{len(matrix.jobs)} jobs</summary>\n\n"
-        + console.markdown_table(header, _job_rows(matrix))
-        + "\n</details>\n"
-    )
     left_out = [one for kernel in matrix.kernels for one in kernel.left_out]
-    if left_out:
-        parts.append(
-            "\n<details><summary>Left out</summary>\n\n"
-            + console.markdown_table(("why", "variants", "such as"), _reason_rows(left_out))
-            + "\n</details>\n"
-        )
-    return "".join(parts)
+    why = markdown.table(("why", "variants", "such as"), _reason_rows(left_out))
+    return markdown.join(
+        markdown.heading("planned", f"Plan: {_counted(matrix)}"),
+        *(
+            markdown.join(markdown.lines([_title(one)]), coverage.as_markdown(_grid(one)))
+            for one in matrix.kernels
+        ),
+        markdown.details(f"{len(matrix.jobs)} jobs", markdown.table(header, _job_rows(matrix))),
+        markdown.details(f"{len(left_out)} left out", why) if left_out else "",
+    )
 
 
 def _compact(value: Any) -> str:
@@ -161,49 +155,27 @@ def _reason_rows(left_out: Iterable[LeftOut]) -> list[tuple[str, str, str]]:
     return [(reason, str(len(names)), names[0]) for reason, names in by_reason.items()]
 
 
-def _grid(kernel: PlannedKernel) -> str:
+def _text_grid(kernel: PlannedKernel) -> str:
     """What is planned and what is left out, by system and Torch downwards and by backend across."""
-    header, rows = _grid_rows(kernel)
-    if not rows:
+    made = _grid(kernel)
+    if not made.rows:
         return ""
-    return console.table(header, rows) + f"\n\n{_PLANNED} planned  {_LEFT_OUT} left out"
-
-
-def _markdown_grid(kernel: PlannedKernel) -> str:
-    header, rows = _grid_rows(kernel)
-    return console.markdown_table(header, rows) if rows else ""
-
-
-def _grid_rows(kernel: PlannedKernel) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    every = kernel.plan.variants.variants
-    # One that several systems share is built on one of them, and there for all.
-    names = {one.name for one in kernel.selected}
-    columns = list(dict.fromkeys(one.compute for one in every))
-    cells: dict[tuple[str, str], dict[str, str]] = {}
-    for one in sorted(every, key=lambda one: (SYSTEMS.index(one.system), _torch_order(one))):
-        row = cells.setdefault((one.system, _torch_label(one)), {})
-        if row.get(one.compute) != _PLANNED:
-            row[one.compute] = _PLANNED if one.name in names else _LEFT_OUT
     rows: list[tuple[str, ...]] = []
     before = ""
-    for (system, torch), row in cells.items():
-        rows.append(("" if system == before else system, torch, *(row.get(column, "") for column in columns)))
+    for system, torch, cells in made.rows:
+        rows.append(("" if system == before else system, torch, *map(coverage.shown, cells)))
         before = system
-    return ("system", "torch", *columns), rows
+    signs = "  ".join(f"{coverage.SIGNS[state]} {state}" for state in ("planned", "left out"))
+    return console.table(("system", "torch", *made.columns), rows) + f"\n\n{signs}"
 
 
-def _torch_label(variant: Variant) -> str:
-    """Which Torch the variant is for, as its name says."""
-    framework = variant.name.partition("-")[0]
-    if variant.name.startswith("torch-stable-abi"):
-        return "stable ABI"
-    if framework == "torch":
-        return "any"
-    return variant.torch if framework.startswith("torch") else framework
-
-
-def _torch_order(variant: Variant) -> tuple[Any, ...]:
-    return (nix_version.key(variant.torch), variant.name)
+def _grid(kernel: PlannedKernel) -> coverage.Grid:
+    # One that several systems share is built on one of them, and there for all.
+    names = {one.name for one in kernel.selected}
+    return coverage.grid(
+        coverage.of_variant(one, "planned" if one.name in names else "left out")
+        for one in kernel.plan.variants.variants
+    )
 
 
 PRINTERS: Mapping[str, Callable[[Matrix], None]] = {
