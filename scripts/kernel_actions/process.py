@@ -34,6 +34,8 @@ _SECRET_VALUE = re.compile(r"://[^/@\s]+@")
 _GRACE = 5.0
 # How often a silent child is looked after, in seconds.
 _POLL = 0.1
+# Of a line that is not kept, in characters: who prints one without end is not waited for.
+_LONGEST_LINE = 16_000_000
 # As much of what a program says apart from its output is kept, in bytes.
 _LARGEST_ERRORS = 1_000_000
 
@@ -74,13 +76,17 @@ def run(
     on_line: Callable[[str], None] | None = None,
     time_limit: float | None = None,
     errors_apart: bool = False,
+    is_kept: bool = True,
+    orphaned: signal.Signals = signal.SIGKILL,
 ) -> Finished:
     """Run a program to its end and return its output, as lines are passed to ``on_line``.
 
     The program gets its own process group, which is ended with it, and it ends when this process
     is killed: nothing is left running. Without ``environment`` the child gets this process's
     variables but for secrets. After ``time_limit`` seconds it is ended. With ``errors_apart`` what it
-    says on its standard error is not part of its output.
+    says on its standard error is not part of its output. What is not ``is_kept`` is for ``on_line`` alone, and
+    the longest lines are cut: a program that prints for hours fills no memory. ``orphaned`` is what the program is sent when this process
+    is killed: one that has to end others itself needs a signal that lets it.
 
     Raises ``WrongSurroundings`` when the program is missing or takes too long, ``Interrupted`` on
     a signal.
@@ -96,7 +102,7 @@ def run(
             stdout=subprocess.PIPE,
             stderr=said or subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with_parent(),
+            preexec_fn=_end_with_parent(orphaned),
         )
     except FileNotFoundError as error:
         raise WrongSurroundings(
@@ -106,8 +112,10 @@ def run(
         raise WrongSurroundings(f"cannot start {arguments[0]}: {error}") from error
     lines: list[str] = []
     try:
-        for line in _lines(child, None if time_limit is None else started + time_limit):
-            lines.append(line)
+        longest = None if is_kept else _LONGEST_LINE
+        for line in _lines(child, None if time_limit is None else started + time_limit, longest):
+            if is_kept:
+                lines.append(line)
             if on_line is not None:
                 on_line(line.rstrip("\n"))
         remaining = None if time_limit is None else max(0.0, started + time_limit - time.monotonic())
@@ -128,7 +136,7 @@ def run(
         return Finished(returncode, "".join(lines), said.read(_LARGEST_ERRORS).decode(errors="replace"))
 
 
-def _lines(child: subprocess.Popen[bytes], limit: float | None) -> Iterator[str]:
+def _lines(child: subprocess.Popen[bytes], limit: float | None, longest: int | None) -> Iterator[str]:
     """What ``child`` prints, line by line, until it ends, or the clock is at ``limit``.
 
     What it left running may hold its output open: that is ended with it, and what escaped is not
@@ -137,7 +145,9 @@ def _lines(child: subprocess.Popen[bytes], limit: float | None) -> Iterator[str]
     assert child.stdout is not None
     descriptor = child.stdout.fileno()
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    rest = ""
+    # The pieces of a line that has not ended: joined once, as it may have millions of characters.
+    rest: list[str] = []
+    size = 0
     deadline: float | None = None
     while deadline is None or time.monotonic() < deadline:
         if limit is not None and time.monotonic() > limit:
@@ -150,14 +160,20 @@ def _lines(child: subprocess.Popen[bytes], limit: float | None) -> Iterator[str]
         data = os.read(descriptor, 1 << 16)
         if not data:
             break
-        *whole, rest = (rest + decoder.decode(data)).split("\n")
-        yield from (f"{line}\n" for line in whole)
-    if rest:
-        yield rest
+        *whole, last = decoder.decode(data).split("\n")
+        for line in whole:
+            yield f"{''.join(rest)}{line}\n"
+            rest.clear()
+            size = 0
+        size += len(last)
+        if longest is None or size <= longest:
+            rest.append(last)
+    if any(rest):
+        yield "".join(rest)
 
 
-def _end_with_parent() -> Callable[[], None] | None:
-    """What makes a child end when this process is killed, which Linux alone can do."""
+def _end_with_parent(number: signal.Signals) -> Callable[[], None] | None:
+    """What makes a child end by a signal when this process is killed, which Linux alone can do."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes
@@ -166,7 +182,7 @@ def _end_with_parent() -> Callable[[], None] | None:
     parent = os.getpid()
 
     def prepare() -> None:
-        set_option(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        set_option(1, number)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:  # It was killed before this took effect.
             os._exit(1)
 
@@ -189,15 +205,29 @@ def _signal_group(child: subprocess.Popen[str] | subprocess.Popen[bytes], number
 
 
 @contextmanager
-def locked(path: Path, held: str) -> Iterator[None]:
+def locked(path: Path, held: str, until: float | None = None) -> Iterator[None]:
     """Hold the lock file ``path``, which goes with the process, however that ends.
 
-    ``held`` says what another process that holds it is doing, while this one waits.
+    ``held`` says what another process that holds it is doing, while this one waits; ``until`` is when it has
+    waited long enough, by ``time.monotonic``: then it raises ``TimeoutError``.
+    Raises ``OSError`` where ``path`` is a link: whoever made it chose a file to be opened.
     """
-    with path.open("w") as file:
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             console.say(f"{held}: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _wait_for_lock(file.fileno(), until)
         yield
+
+
+def _wait_for_lock(descriptor: int, until: float | None) -> None:
+    if until is None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return
+    while time.monotonic() < until:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_POLL)
+    raise TimeoutError

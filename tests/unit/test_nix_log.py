@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,30 @@ def test_a_line_that_was_written_over_is_what_a_terminal_shows() -> None:
     assert plain("\x1b]0;title\x07text") == "text"
 
 
+def test_of_what_is_printed_without_end_the_last_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernel_actions.nix.log._KEPT", 10_000)
+    log = Log()
+    log.feed('@nix {"action":"start","id":1,"type":105,"fields":["/nix/store/x.drv"]}')
+    for number in range(1000):
+        log.feed(f'@nix {{"action":"result","id":1,"type":101,"fields":["line {number}"]}}')
+    kept = log.lines["/nix/store/x.drv"]
+    assert kept[-1] == "line 999" and 100 < len(kept) < 200
+
+
+def test_nothing_that_a_terminal_obeys_is_left_of_a_line() -> None:
+    text = "\x1bc\x1b(Ba\x08\x07\x9b2J\x1b]0;t\tb"
+    assert plain(text) == "\\x1bc\\x1b(Ba\\x08\\x07\\x9b2J0;t\tb"
+
+
+def test_a_password_in_the_address_of_a_cache_is_not_told() -> None:
+    log = Log()
+    event = log.feed('@nix {"action":"start","id":1,"type":108,"fields":["/nix/store/x","https://a:b@h"]}')
+    assert event is not None and event.text == "fetching /nix/store/x from https://***@h"
+    assert log.fetched == {"/nix/store/x": "https://***@h"}
+    log.feed('@nix {"action":"msg","level":1,"msg":"unable to download \'https://a:b@h/nar\'"}')
+    assert list(log.warnings) == ["unable to download 'https://***@h/nar'"]
+
+
 # --- Compilers ---
 
 
@@ -122,6 +147,27 @@ def test_relative_paths_are_those_of_the_kernel(kernel: Path) -> None:
     )
     old = ["/build/source/csrc/scale.cu(7): warning #177-D: variable was declared but never referenced"]
     assert diagnostics.warnings(old, kernel)[0].line == 7
+
+
+def test_a_long_line_takes_no_long_time_and_no_file_s_name(kernel: Path) -> None:
+    started = time.process_time()
+    for part in ("/", "/store/", "/var/folders/", "a/", "../", "/build/source", "a:1:", "a(1): ", "\x1b["):
+        line = part * (20_000 // len(part))
+        for lines in (
+            [line],
+            [f"{line}:1:1: error: x"],
+            [line, "/x/y.h:1:1: error: x"],
+            [f"{line}: warning: x"],
+        ):
+            diagnostics.errors(lines, kernel)
+            diagnostics.warnings(lines, kernel)
+    assert time.process_time() - started < 5
+    name, digits = "a" * 3000, "1" * 3000
+    for line in (f"{name}:1: error: x", f"a.cu:{digits}: error: x", f"{kernel}/{name}(1): warning: x"):
+        assert [one for one in diagnostics.errors([line], kernel) if one.path] == []
+        assert diagnostics.warnings([line], kernel) == ()
+    lines = ["ptxas info : Compiling entry function 'x' for 'sm_80'", f"ptxas info : Used {digits} registers"]
+    assert diagnostics.registers(lines) == ()
 
 
 def test_registers_are_told_with_those_that_spill_first() -> None:

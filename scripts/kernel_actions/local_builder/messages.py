@@ -10,11 +10,11 @@ from pathlib import Path
 
 # g++ and clang++: `path:line:column: error: message`; the linker's messages have the form as well.
 _GNU = re.compile(
-    r"(?P<path>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<message>.*)"
+    r"(?P<path>[^\s:][^:]*):(?P<line>\d{1,9}):(?:(?P<column>\d{1,9}):)? (?:fatal )?error: (?P<message>.*)"
 )
 # nvcc: `path(line): error: message`, with the number of the message in newer versions.
 _NVCC = re.compile(
-    r"(?P<path>[^\s(][^(]*)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<message>.*)"
+    r"(?P<path>[^\s(][^(]*)\((?P<line>\d{1,9})\): (?:catastrophic )?error(?: #\S+)?: (?P<message>.*)"
 )
 # Errors without a place: of the linker, of ptxas, and of the programs that run the compilers.
 _TOOL = re.compile(
@@ -23,9 +23,9 @@ _TOOL = re.compile(
 _BAD_WORD = re.compile(r"\b(?:error|fatal|undefined reference|cannot find)\b")
 # Where an error in a header comes from.
 _ORIGIN = re.compile(
-    r"(?:In file included from|\s+from) (?P<path>[^\s:][^:]*):(?P<line>\d+)"
-    r"|(?P<path2>[^\s:][^:]*):(?P<line2>\d+):(?:\d+:)?\s+(?:required from|(?:note: )?in instantiation)"
-    r"|at line (?P<line3>\d+) of \"?(?P<path3>[^\"\s]+)"
+    r"(?:In file included from|\s+from) (?P<path>[^\s:][^:]*):(?P<line>\d{1,9})"
+    r"|(?P<path2>[^\s:][^:]*):(?P<line2>\d{1,9}):(?:\d+:)?\s+(?:required from|(?:note: )?in instantiation)"
+    r"|at line (?P<line3>\d{1,9}) of \"?(?P<path3>[^\"\s]+)"
 )
 _OUT_OF_MEMORY = re.compile(
     r"Killed signal|died due to signal 9|unable to execute command: Killed|virtual memory exhausted"

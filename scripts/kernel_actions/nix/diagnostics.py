@@ -20,16 +20,19 @@ _BUILD_FOLDERS = (
 )
 # In it, the folder of the sources is the one that was unpacked: `source`, or `<hash>-source` from the store.
 _SOURCES = r"(?<![\w./-])(?:{})/(?:[0-9a-z]{{32}}-)?source(?=/)"
-_STORE_SOURCE = re.compile(r"/[^\s:(\"']*?/?store/[0-9a-z]{32}-source(?=/)")
+# A path begins where a word does: to try every slash of a long line takes a time that grows with its square.
+_STORE_SOURCE = re.compile(r"(?<![^\s:(\"'])/[^\s:(\"']*?/?store/[0-9a-z]{32}-source(?=/)")
 # A path at the start of a line, as compilers that are called in the kernel's folder print it.
 _RELATIVE = re.compile(r"^(?P<before>In file included from |\s+from )?(?P<path>[\w.+-][^\s:(]*)(?=[:(]\d)")
 _WARNING = re.compile(
-    r"(?P<path>[^\s:(][^:(]*)(?::(?P<line>\d+):(?:(?P<column>\d+):)?|\((?P<at>\d+)\):) "
+    r"(?P<path>[^\s:(][^:(]*)(?::(?P<line>\d{1,9}):(?:(?P<column>\d{1,9}):)?|\((?P<at>\d{1,9})\):) "
     r"warning(?: #\S+)?: (?P<message>.*)"
 )
 _ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '(?P<name>[^']+)' for '(?P<arch>sm_\w+)'")
-_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_REGISTERS = re.compile(r"ptxas info\s*: Used (\d+) registers")
+_SPILLS = re.compile(
+    r"\b(\d{1,9}) bytes stack frame, (\d{1,9}) bytes spill stores, (\d{1,9}) bytes spill loads"
+)
+_REGISTERS = re.compile(r"ptxas info\s*: Used (\d{1,9}) registers")
 # How Nix says that a derivation's own builder failed: until Nix 2.29, and since.
 _FAILED = re.compile(
     r"builder for '(?P<old>[^']+\.drv)' failed(?P<how>[^;\n]*)"
@@ -48,7 +51,7 @@ _NETWORK = re.compile(
 )
 _SANDBOX = re.compile(
     r"sandbox|private mount namespace|user namespace|cloning builder process|unshar|pivot"
-    r"|setting up a private|mounting /proc|namespaces? (?:are|is) not"
+    r"|setting up a private|unable to make '/' private|/uid_map'|mounting /proc|namespaces? (?:are|is) not"
 )
 _SURROUNDINGS = re.compile(
     r"ermission denied|Read-only file system|read-only|cannot connect to (?:socket|daemon)"
@@ -57,10 +60,14 @@ _SURROUNDINGS = re.compile(
     r"|Cannot allocate memory|SQLite|remounting"
 )
 _MISSING = re.compile(r"does not provide attribute")
+_NO_DAEMON = re.compile(r"daemon disconnected|writing to (?:file|daemon).*Broken pipe")
+# No message of a compiler that says where begins later in a line, and what goes on longer is shown no longer.
+_LONGEST_LINE = 4000
 
 Cause = Literal[
-    "disk", "memory", "network", "sandbox", "attribute", "surroundings", "builder", "evaluation", "unknown"
-]
+    "disk", "memory", "network", "sandbox", "attribute", "daemon", "surroundings", "builder", "evaluation",
+    "unknown",
+]  # fmt: skip
 
 
 class Failure(NamedTuple):
@@ -98,15 +105,24 @@ def unsandboxed(line: str, kernel_dir: Path, build_dir: str = "/build") -> str:
     ``build_dir`` is where the sandbox shows the build's folder (Nix's ``sandbox-build-dir``).
     """
     folder = str(kernel_dir)
+    line = line[:_LONGEST_LINE]
     line = _sources(build_dir).sub(lambda _: folder, line)
     line = _STORE_SOURCE.sub(lambda _: folder, line)
     found = _RELATIVE.match(line)
     if found:
         inside = re.sub(r"^(?:\.\.?/)+", "", found["path"])
-        if (kernel_dir / inside).is_file():
+        if _is_file(kernel_dir / inside):
             start, end = found.span("path")
             line = f"{line[:start]}{folder}/{inside}{line[end:]}"
     return line
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file; what a build prints may be too long for the name of any."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 @cache
@@ -121,7 +137,7 @@ def errors(lines: Iterable[str], kernel_dir: Path, build_dir: str = "/build") ->
     for error in messages.errors(text, kernel_dir, kernel_dir / "build"):
         message = error.message.replace(f"{kernel_dir}/", "")
         # What the builder generates is no file of the repository.
-        is_own = error.path is not None and (kernel_dir / error.path).is_file()
+        is_own = error.path is not None and _is_file(kernel_dir / error.path)
         found[
             CompilerError(message, error.path, error.line, error.column) if is_own else CompilerError(message)
         ] = None
@@ -138,7 +154,7 @@ def warnings(lines: Iterable[str], kernel_dir: Path, build_dir: str = "/build") 
         if matched is None:
             continue
         path = Path(os.path.normpath(matched["path"]))
-        if path.is_relative_to(kernel_dir) and path.is_file():
+        if path.is_relative_to(kernel_dir) and _is_file(path):
             column = int(matched["column"]) if matched["column"] else None
             place = int(matched["line"] or matched["at"])
             found[
@@ -206,6 +222,8 @@ def cause(said: Sequence[str], lines_of: Mapping[str, Sequence[str]]) -> Failure
         return Failure("builder", derivation, how or first)
     if _MISSING.search(text):
         return Failure("attribute", "", first)
+    if _NO_DAEMON.search(text):
+        return Failure("daemon", "", first)
     if _NETWORK.search(text):
         return Failure("network", "", first)
     if _SANDBOX.search(text):

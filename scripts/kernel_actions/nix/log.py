@@ -12,6 +12,8 @@ import re
 from collections import deque
 from typing import Any, Literal, NamedTuple
 
+from kernel_actions.process import without_credentials
+
 _PREFIX = "@nix "
 _COPY_PATH, _FILE_TRANSFER, _COPY_PATHS, _BUILDS, _BUILD, _SUBSTITUTE = 100, 101, 103, 104, 105, 108
 _LINE, _PHASE, _PROGRESS, _EXPECTED, _POST_BUILD_LINE = 101, 104, 105, 106, 107
@@ -19,8 +21,11 @@ _ERROR, _WARNING = 0, 1
 # Colours, and the other sequences by which a terminal is told something.
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _STORE_NAME = re.compile(r"^(?:.*/)?[0-9a-z]{32}-")
-# A build may print without end. What it says last is what is asked for.
-_KEPT_LINES = 200_000
+# What would move a terminal's cursor, or ring its bell; what is left of a sequence that is none.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# A build may print without end. What it says last is what is asked for. In characters: of all lines of a
+# derivation that are kept, and of one.
+_KEPT = 20_000_000
 _LONGEST_LINE = 20_000
 
 Kind = Literal["line", "phase", "building", "built", "fetching", "fetched", "warning", "error", "other"]
@@ -71,6 +76,7 @@ class Log:
         self.built: dict[str, None] = {}
         self.fetched: dict[str, str] = {}
         self.lines: dict[str, deque[str]] = {}
+        self._kept: dict[str, int] = {}
         self.phases: dict[str, str] = {}
         self.errors: list[str] = []
         self.warnings: dict[str, None] = {}
@@ -113,7 +119,8 @@ class Log:
     def _take(self, said: dict[str, Any]) -> Event | None:
         action = said["action"]
         if action == "msg":
-            return self._message(int(said.get("level", 3)), plain(str(said["msg"])))
+            text = without_credentials(plain(str(said["msg"])))
+            return self._message(int(said.get("level", 3)), text)
         if action == "start":
             return self._start(int(said["id"]), int(said["type"]), said.get("fields") or [])
         if action == "stop":
@@ -138,12 +145,12 @@ class Log:
         subject = str(fields[0]) if fields else ""
         self._activities[number] = _Activity(kind, subject)
         if kind == _BUILD:
-            self.lines.setdefault(subject, deque(maxlen=_KEPT_LINES))
+            self.lines.setdefault(subject, deque())
             machine = f" on {fields[1]}" if len(fields) > 1 and fields[1] else ""
             return Event("building", subject, f"building {short_name(subject)}{machine}")
         if kind == _SUBSTITUTE and len(fields) > 1:
-            self.fetched[subject] = str(fields[1])
-            return Event("fetching", subject, f"fetching {short_name(subject)} from {fields[1]}")
+            self.fetched[subject] = cache = without_credentials(str(fields[1]))
+            return Event("fetching", subject, f"fetching {short_name(subject)} from {cache}")
         return None
 
     def _stop(self, number: int) -> Event | None:
@@ -163,7 +170,7 @@ class Log:
             return None
         if kind in (_LINE, _POST_BUILD_LINE):
             text = plain(str(fields[0])[:_LONGEST_LINE])
-            self.lines.setdefault(activity.subject, deque(maxlen=_KEPT_LINES)).append(text)
+            self._keep(activity.subject, text)
             return Event("line", activity.subject, text)
         if kind == _PHASE:
             self.phases[activity.subject] = str(fields[0])
@@ -178,11 +185,23 @@ class Log:
             self._expected[int(fields[0])] = int(fields[1])
         return None
 
+    def _keep(self, subject: str, text: str) -> None:
+        """Keep a line of a derivation, and of those before it as many as there is room for."""
+        lines = self.lines.setdefault(subject, deque())
+        lines.append(text)
+        # An empty line takes some room too.
+        kept = self._kept.get(subject, 0) + len(text) + 50
+        while kept > _KEPT:
+            kept -= len(lines.popleft()) + 50
+        self._kept[subject] = kept
+
 
 def plain(text: str) -> str:
-    """``text`` without colours, and as what a terminal shows of lines that were written over."""
+    """``text`` without colours, and as what a terminal shows of lines that were written over; nothing that a
+    terminal would obey is left in it."""
     text = _ESCAPE.sub("", text)
-    return text.rstrip("\r").rpartition("\r")[2] if "\r" in text else text
+    text = text.rstrip("\r").rpartition("\r")[2] if "\r" in text else text
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def short_name(path: str) -> str:
