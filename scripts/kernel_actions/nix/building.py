@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,9 +32,9 @@ from kernel_actions.errors import (
 )
 from kernel_actions.local_builder import layout, sources
 from kernel_actions.manifest import Manifest
-from kernel_actions.nix import checks, cli, diagnostics, memory, results, store
+from kernel_actions.nix import checks, cli, diagnostics, memory, namespaces, results, store
 from kernel_actions.nix.checks import Source, Wanted
-from kernel_actions.nix.log import Event, Log, Progress, plain, short_name
+from kernel_actions.nix.log import Event, Log, Progress, short_name
 from kernel_actions.nix.results import NixBuildReport, Tree
 from kernel_actions.nix.store import Settings, Target
 
@@ -46,6 +47,8 @@ WORK_FOLDER = ".local"
 _SHOWN = 10
 # The last lines of a failed derivation's log that are shown again, where the eye falls.
 _LOG_END = 20
+# Of a line there, in characters.
+_LONGEST_SHOWN = 1000
 _SHOWN_REGISTERS = 20
 # Seconds between two lines of progress: in a job's log, and for somebody who waits.
 _PROGRESS_EVERY = 30.0
@@ -53,10 +56,12 @@ _PROGRESS_EVERY_HERE = 10.0
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?:in)?)?(?:(\d{1,6})s?)?")
 _STEP = re.compile(r"\[\d+/\d+\] ")
 _BUILD = (
-    "build", "--no-link", "--json", "--no-update-lock-file", "--no-write-lock-file",
-    "--log-format", "internal-json", "-v",
+    "build", "--json", "--no-update-lock-file", "--no-write-lock-file", "--log-format", "internal-json", "-v",
+    *cli.NO_SETTINGS_OF_FLAKES,
     # Where a sandbox cannot be had, a build fails rather than go on without.
     "--option", "sandbox-fallback", "false",
+    # In bytes: a build that prints without end fills the disk.
+    "--option", "max-log-size", "500000000",
 )  # fmt: skip
 _LOWER = (
     "let Nix do less at once: lower max-jobs and cores of nix.conf (max-jobs = {jobs}, cores = {cores} now); "
@@ -156,6 +161,9 @@ def build(request: Request) -> list[NixBuildReport]:
         console.say(f"No token: what is built is not copied to {target.shown}")
         target = None
     output = request.kernel_dir / request.output
+    checks.check_folder(request.kernel_dir, output, "--output")
+    if request.archive is not None:
+        checks.check_folder(request.kernel_dir, request.archive, "--archive")
     if request.kernel_dir.resolve().is_relative_to(output.resolve()):
         raise WrongInput(
             f"--output is {request.output}, which holds the kernel",
@@ -210,9 +218,13 @@ class _Job:
         for number, wanted in enumerate(names):
             try:
                 self._check_time()
-                self._reports.append(self._variant(wanted))
+                self._variant(wanted)
             except _TimeIsUp:
-                left = [one.name for one in names[number:]]
+                built_ones = {report.variant for report in self._reports}
+                left = [
+                    f"{one.name}, a second time" if one.name in built_ones else one.name
+                    for one in names[number:]
+                ]
                 break
             except KernelActionsError as error:
                 self._errors += error.all
@@ -257,7 +269,7 @@ class _Job:
         for folder in (self._output, self._work):
             # Nothing here is a source; git need not ask the author about it.
             if not (folder / ".gitignore").is_file():
-                (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+                built.write_whole(folder / ".gitignore", b"*\n")
 
     def _check_time(self) -> float:
         """The seconds that are left. Raises ``_TimeIsUp``."""
@@ -268,52 +280,71 @@ class _Job:
 
     # --- One variant ---
 
-    def _variant(self, wanted: Wanted) -> NixBuildReport:
-        started = time.monotonic()
+    def _variant(self, wanted: Wanted) -> None:
+        """Build a variant, and put it where it is wanted; what it came to is the last of the reports."""
         lock = self._work / f"{wanted.name}.lock"
-        with self._disk(), process.locked(lock, f"Another command is building {wanted.name}"):
-            folder = self._output / wanted.name
-            new = self._work / f"{wanted.name}.new"
-            layout.recover(new, folder)
-            done = self._build(wanted.name, wanted.attribute, self._work / f"{wanted.name}.nix.log")
-            result = self._settings.real(done.path)
-            tree = Tree(
-                results.variant_folder(result, wanted.name), self._settings.store_dir, self._settings.root
-            )
-            is_current = results.is_current(folder, done.path)
-            reproducible = self._is_reproducible(wanted, done) if self._request.check_reproducible else None
-            if is_current:
-                report = self._describe(wanted, done, folder, reproducible)
-                report = replace(report, reused=True)
-            else:
-                try:
-                    results.copy(tree, new)
-                    # What is not a whole variant takes no other's place.
-                    built.check_intact(built.read(new))
-                    results.swap_in(new, folder)
-                finally:
-                    shutil.rmtree(new, ignore_errors=True)
-                report = self._describe(wanted, done, folder, reproducible)
-            report = replace(report, seconds=round(time.monotonic() - started, 1))
+        held = f"Another command is building {wanted.name}"
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._disk())
+            try:
+                stack.enter_context(process.locked(lock, held, self._deadline))
+            except TimeoutError:
+                raise _TimeIsUp from None
+            started = time.monotonic()
+            log_file = self._work / f"{wanted.name}.nix.log"
+            done = stack.enter_context(self._built(wanted.name, wanted.attribute, log_file))
+            report = self._copied(wanted, done, started)
+            self._reports.append(report)
+            self._show(report, done)
+            report = self._handed_over(report)
+            if self._request.check_reproducible:
+                # Not before what is finished is kept.
+                is_same = self._is_reproducible(wanted, done)
+                self._handed_over(replace(report, reproducible=is_same))
+
+    def _copied(self, wanted: Wanted, done: _Built, started: float) -> NixBuildReport:
+        """Copy a result to the variant's folder, unless it is there, and write its report."""
+        folder = self._output / wanted.name
+        new = self._work / f"{wanted.name}.new"
+        layout.recover(new, folder)
+        result = Tree(self._settings.real(done.path), self._settings.store_dir, self._settings.root)
+        tree = result.variant(wanted.name)
+        is_current = results.is_current(folder, done.path)
+        if not is_current:
+            try:
+                results.copy(tree, new)
+                # What is not a whole variant takes no other's place.
+                built.check_intact(built.read(new))
+                results.swap_in(new, folder)
+            finally:
+                shutil.rmtree(new, ignore_errors=True)
+        report = self._describe(wanted, done, folder)
+        took = round(time.monotonic() - started, 1)
+        report = replace(report, reused=is_current, seconds=took)
+        self._write(report)
+        return report
+
+    def _handed_over(self, report: NixBuildReport) -> NixBuildReport:
+        """Take a variant to the cache and into an archive, as they are wanted; its report says so."""
+        self._reports[-1] = report
+        if report.reproducible is not None:
             self._write(report)
-            if self._target is not None:
-                report = self._push(report, self._target)
-            if self._request.archive is not None:
-                archive = self._request.archive / f"{wanted.name}.tar"
-                results.pack(folder, archive)
-                report = replace(report, archive=archive)
-        self._show(report, done)
-        if reproducible is False:
+        if self._target is not None and report.pushed != self._target.shown:
+            report = self._push(report, self._target)
+        if self._request.archive is not None:
+            archive = self._request.archive / f"{report.variant}.tar"
+            results.pack(report.path, archive)
+            report = replace(report, archive=archive)
+        self._reports[-1] = report
+        if report.reproducible is False:
             raise KernelFailed(
-                f"{wanted.name} is not reproducible: built again, {self._differing_text}",
+                f"{report.variant} is not reproducible: built again, {self._differing_text}",
                 where=Place(self._request.kernel_dir),
                 repair="look for times, paths, random numbers and the order of files in what differs",
             )
         return report
 
-    def _describe(
-        self, wanted: Wanted, done: _Built, folder: Path, reproducible: bool | None
-    ) -> NixBuildReport:
+    def _describe(self, wanted: Wanted, done: _Built, folder: Path) -> NixBuildReport:
         variant = built.read(folder)
         described = json.loads((folder / "metadata.json").read_bytes())
         listed = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
@@ -355,7 +386,7 @@ class _Job:
             peak_memory=done.peak_memory if log.built else None,
             nix=self._nix,
             pushed=before.get("pushed") if is_same else None,
-            reproducible=before.get("reproducible") if is_same and reproducible is None else reproducible,
+            reproducible=None,
             path=folder,
         )
 
@@ -386,16 +417,27 @@ class _Job:
 
     # --- Running Nix ---
 
-    def _build(self, title: str, attribute: str, log_file: Path, *extra: str) -> _Built:
-        """Build one attribute of the flake, with further attempts where the network failed.
+    @contextlib.contextmanager
+    def _built(self, title: str, attribute: str, log_file: Path) -> Iterator[_Built]:
+        """What an attribute of the flake is built to; meanwhile no collection of garbage takes it away.
 
         Raises ``_TimeIsUp``, and what ``_why`` finds.
         """
+        root = log_file.with_suffix(".root").absolute()
+        try:
+            yield self._build(title, attribute, log_file, "--out-link", str(root))
+        finally:
+            root.unlink(missing_ok=True)
+
+    def _build(self, title: str, attribute: str, log_file: Path, *extra: str) -> _Built:
+        """Build one attribute of the flake, with further attempts where the network failed."""
         pauses = iter(store.PAUSES)
         while True:
             log, peak, took, code = self._once(title, attribute, log_file, *extra)
             if code == 0:
-                return self._built(attribute, log, peak, took)
+                return self._result(attribute, log, peak, took)
+            if code < 0 and not log.errors:
+                raise self._killed(title, -code, log_file)
             failure = diagnostics.cause([*log.errors, *log.output[-5:]], log.lines)
             pause = next(pauses, None)
             if failure.cause != "network" or pause is None:
@@ -417,10 +459,12 @@ class _Job:
         with contextlib.ExitStack() as stack:
             if self._request.is_job:
                 stack.enter_context(github.group(f"Nix: {title}"))
-                stack.enter_context(github.untrusted_output())
             else:
                 console.say(f"Building {title} of {self._kernel.name} with Nix")
-            file = stack.enter_context(log_file.open("w", encoding="utf-8"))
+            # Also where a step of a job calls the command by itself.
+            stack.enter_context(github.untrusted_output())
+            log_file.unlink(missing_ok=True)
+            file = stack.enter_context(log_file.open("x", encoding="utf-8", errors="backslashreplace"))
             peak = stack.enter_context(memory.watched())
 
             def on_line(line: str) -> None:
@@ -438,6 +482,9 @@ class _Job:
                     environment=cli.environment(),
                     on_line=on_line,
                     time_limit=left,
+                    is_kept=False,
+                    # It ends its builders then.
+                    orphaned=signal.SIGTERM,
                 )
             except WrongSurroundings:
                 if time.monotonic() >= self._deadline:
@@ -447,7 +494,20 @@ class _Job:
         self._warn(log)
         return log, peak.bytes, time.monotonic() - started, finished.returncode
 
-    def _built(self, attribute: str, log: Log, peak: int | None, took: float) -> _Built:
+    def _killed(self, title: str, number: int, log_file: Path) -> KernelActionsError:
+        """Nix itself was ended by a signal. What kills it is nearly always that the memory is used up."""
+        lower = _LOWER.format(jobs=self._settings.max_jobs, cores=self._settings.cores)
+        return WrongSurroundings(
+            f"the memory did not suffice for {title}: Nix itself was killed (signal {number})"
+            if number == signal.SIGKILL
+            else f"Nix crashed while it built {title} (signal {number})",
+            where=Place(log_file),
+            repair=f"take a machine with more memory, as evaluating takes gigabytes; or {lower}"
+            if number == signal.SIGKILL
+            else "run again; should it happen again, try another version of Nix",
+        )
+
+    def _result(self, attribute: str, log: Log, peak: int | None, took: float) -> _Built:
         for line in reversed(log.output):
             with contextlib.suppress(ValueError, KeyError, IndexError, TypeError):
                 entry = json.loads(line)[0]
@@ -486,7 +546,7 @@ class _Job:
             with github.untrusted_output():
                 console.say(f"The end of the log of {short_name(failure.derivation)} ({title}):")
                 for line in lines[-_LOG_END:]:
-                    console.say(f"  {printable(line)}")
+                    console.say(f"  {printable(line)[:_LONGEST_SHOWN]}")
         of = f" of {short_name(failure.derivation)}" if failure.derivation else ""
         text = printable(failure.text)[:300]
         cause = failure.cause
@@ -515,11 +575,21 @@ class _Job:
             return WrongSurroundings(
                 f"Nix cannot make a sandbox here: {text}",
                 where=where,
-                repair="allow user namespaces, or run as root or in a privileged container; see setup-nix",
+                repair=namespaces.repair(),
             )
         if cause == "attribute":
             return WrongInput(
-                f"the flake has no {title}: {text}", where=Place(self._request.kernel_dir / "flake.nix")
+                f"its outputs have no {title}",
+                where=Place(self._request.kernel_dir / "flake.nix"),
+                repair="let them be those of the builder's genKernelFlakeOutputs; nix flake show lists them",
+            )
+        if cause == "daemon":
+            full = self._fullest()
+            return WrongSurroundings(
+                f"the Nix daemon went away while it built {title}: it was killed, as where memory is "
+                f"short, or its disk is full; {full}",
+                where=where,
+                repair="see journalctl -u nix-daemon, and run again: what is finished is kept",
             )
         if cause == "surroundings":
             return WrongSurroundings(f"Nix cannot build {title}: {text}", where=where)
@@ -602,8 +672,9 @@ class _Job:
         self._differing_text = ""
         log_file = self._work / f"{wanted.name}.nix-again.log"
         log, _, _, code = self._once(
-            f"{wanted.name}, a second time", wanted.attribute, log_file, "--rebuild", "--keep-failed"
-        )
+            f"{wanted.name}, a second time", wanted.attribute, log_file,
+            "--no-link", "--rebuild", "--keep-failed",
+        )  # fmt: skip
         if code == 0:
             return True
         text = "\n".join(log.errors)
@@ -642,8 +713,9 @@ class _Job:
         wanted = names[0]
         title = f"the tests of {wanted.arch_name}"
         with self._disk():
-            done = self._build(title, wanted.test_attribute, self._work / f"{wanted.name}.tests.log")
-            size = store.export([done.path], file)
+            log_file = self._work / f"{wanted.name}.tests.log"
+            with self._built(title, wanted.test_attribute, log_file) as done:
+                size = store.export([done.path], file)
         console.say(f"Exported {title}: {file}, {console.size(size)} compressed, {done.path}")
         if self._request.is_job:
             github.set_outputs({"tests": done.path})
@@ -720,12 +792,13 @@ class _Display:
             if self._is_whole:
                 # Several can be built at once; a name tells their lines apart.
                 name = f"{short_name(event.subject)}> " if len(self._log.building) > 1 else ""
-                console.say(f"{name}{plain(event.text)}")
+                # `##[` is obeyed anywhere in a line, and also while commands are stopped.
+                console.say(f"{name}{event.text}".replace("##[", "# #["))
             elif _STEP.match(event.text):
                 console.say(f"  {printable(event.text)[:150]}")
         elif event.kind == "error" and self._is_whole:
             for line in event.text.splitlines()[:50]:
-                console.say(line)
+                console.say(line.replace("##[", "# #["))
 
     def _progress(self) -> None:
         progress = self._log.progress

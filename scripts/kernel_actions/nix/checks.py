@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import os
 import re
+import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +21,8 @@ from kernel_actions.nix import evaluation, store
 from kernel_actions.nix.store import Settings
 from kernel_actions.variants import Variant
 
+# A name that is a folder's, and needs no quotes anywhere.
+VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}")
 # The first version of Nix that reads the address of a folder with quoted characters as it is meant.
 _READS_QUOTED = (2, 21)
 _SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
@@ -164,6 +168,23 @@ def _check_submodules(root: Path, kernel_dir: Path) -> bool:
     return bool(names)
 
 
+def check_folder(kernel_dir: Path, folder: Path, option: str) -> None:
+    """Raise ``WrongInput`` where what is built would be written through a link, or over a file, that comes
+    with the kernel: it may be a stranger's, and lead to any file of this machine."""
+    inside = Path(os.path.relpath(folder.absolute(), kernel_dir.absolute()))
+    work = (inside / ".local").as_posix()
+    above = {work, *(parent.as_posix() for parent in (inside / ".local").parents)}
+    for name in git.tracked(kernel_dir):
+        if name in above or name.startswith(f"{work}/"):
+            raise WrongInput(
+                f"git tracks it, and {option} would write there",
+                where=Place(kernel_dir / name),
+                repair=f"git rm --cached {shlex.quote(name)}, or choose another folder by {option}",
+            )
+    if (folder / ".local").is_symlink():
+        raise WrongInput("is a link", where=Place(folder / ".local"), repair="remove it")
+
+
 def wanted(kernel_dir: Path, reference: str, names: Sequence[str], settings: Settings) -> list[Wanted]:
     """The variants of these names, in their order, each once.
 
@@ -193,6 +214,8 @@ def wanted(kernel_dir: Path, reference: str, names: Sequence[str], settings: Set
         )
     listed = []
     for name in dict.fromkeys(names):
+        if not VARIANT.fullmatch(name):
+            raise WrongInput(f"--variant has {name[:100]!r}, which is no name of a variant")
         if name not in found:
             raise _unknown(name, found)
         if planned is None:

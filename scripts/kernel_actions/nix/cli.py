@@ -13,6 +13,9 @@ from kernel_actions.nix.log import plain
 FEATURES = ("nix-command", "flakes")
 # With it, commands that need them work whatever the configuration says.
 NIX = ("nix", "--extra-experimental-features", " ".join(FEATURES))
+# What a flake.nix says of Nix's settings counts for nothing, whoever has allowed that in general: it comes
+# with the kernel, and could name a program to be run after each build, outside of any sandbox.
+NO_SETTINGS_OF_FLAKES = ("--option", "accept-flake-config", "false")
 _GIT_VARIABLES = frozenset({"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"})
 
 
@@ -27,6 +30,8 @@ def environment() -> dict[str, str]:
         for name, value in process.without_secrets(os.environ).items()
         if not name.startswith("GIT_") or name in _GIT_VARIABLES
     }
+    # Nix's own configuration, which may have an access token in it. Builds see no variables.
+    kept |= {name: os.environ[name] for name in ("NIX_CONFIG",) if name in os.environ}
     return {**kept, "LC_ALL": "C", "NO_COLOR": "1", "GIT_TERMINAL_PROMPT": "0"}
 
 

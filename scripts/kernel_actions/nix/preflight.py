@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from kernel_actions import console
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
-from kernel_actions.nix import cli, diagnostics
+from kernel_actions.nix import checks, cli, diagnostics
 
 Sandbox = Literal["on", "off", "unavailable"]
 
@@ -37,10 +37,9 @@ _HEADING = re.compile(r"^(?:this|these)\b.*\b(derivations?|paths?) will be (buil
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 # How Nix says that the kernel refuses a part of the sandbox.
 _NAMESPACES = re.compile(
-    r"kernel namespaces|unable to start build process"
+    r"kernel namespaces|unable to start build process|unable to make '/' private|/uid_map'"
     r"|(?:cloning|unshare|setuid|mounting|user namespace|private mount).*(?:not permitted|denied|Invalid)"
 )
-_VARIANT = re.compile(r"[a-z0-9][A-Za-z0-9_.+-]*")
 # In seconds: how long a cache may take to answer, and the pause before it is asked again.
 _CACHE_PATIENCE = 15
 _PAUSE = 1.0
@@ -202,7 +201,7 @@ def dry_run(kernel_dir: Path, variants: Sequence[str]) -> Build:
     be fetched.
     """
     for variant in variants:
-        if not _VARIANT.fullmatch(variant):
+        if not checks.VARIANT.fullmatch(variant):
             raise WrongInput(f"--variants has {variant!r}, which is no name of a variant")
     if not (kernel_dir / "flake.nix").is_file():
         raise WrongInput(
@@ -211,7 +210,7 @@ def dry_run(kernel_dir: Path, variants: Sequence[str]) -> Build:
             repair="name the kernel's folder by --kernel-dir",
         )
     finished = cli.run(
-        *("build", "--dry-run", "--no-link", "--no-write-lock-file"),
+        *("build", "--dry-run", "--no-link", "--no-write-lock-file", *cli.NO_SETTINGS_OF_FLAKES),
         *(_installable(variant) for variant in variants),
         directory=kernel_dir,
         time_limit=_EVALUATION,
@@ -252,7 +251,8 @@ def _system(variant: str) -> str:
 def _variant_names(kernel_dir: Path, system: str) -> list[str]:
     attribute = f".#packages.{system}.redistributable"
     finished = cli.run(
-        *("eval", "--json", "--no-write-lock-file", attribute, "--apply", "builtins.attrNames"),
+        *("eval", "--json", "--no-write-lock-file", *cli.NO_SETTINGS_OF_FLAKES, attribute),
+        *("--apply", "builtins.attrNames"),
         directory=kernel_dir,
         time_limit=_EVALUATION,
     )

@@ -19,6 +19,8 @@ from kernel_actions.local_builder import layout
 _CHUNK = 1 << 20
 # What files in the store are dated; an archive of the same files is the same.
 _STORE_DATE = 1
+# No variant has so many files; links that lead to folders of links can stand for any number of them.
+_MOST_FILES = 100_000
 
 
 @dataclass(frozen=True)
@@ -93,19 +95,40 @@ class Tree:
         self._store_dir = store_dir
         self._root = root
         self._real_store = os.path.realpath(f"{root}{store_dir}")
+        self._count = 0
+
+    def variant(self, name: str) -> Tree:
+        """The variant in a result: builders since 2025 make a folder of its name in it, older ones are it.
+
+        Either may be a link in the store. Raises ``KernelFailed`` when there is none, or a link leads out.
+        """
+        result = self._resolved(str(self.folder), "the folder")
+        inside = os.path.join(result, name)
+        if os.path.lexists(inside):
+            inside = self._resolved(inside, name)
+        if not os.path.isdir(inside):
+            inside = result
+            if not any(os.path.isfile(os.path.join(result, one)) for one in ("metadata.json", "__init__.py")):
+                raise KernelFailed(f"what Nix built has no folder {name}", where=Place(self.folder))
+        return Tree(Path(inside), self._store_dir, self._root)
 
     def walk(self) -> Iterator[tuple[str, str, os.stat_result]]:
         """Relative path, real path and status of every folder (before what is in it) and file, by name.
 
-        Raises ``KernelFailed`` for a link that leads nowhere, in a circle, or out of the store.
+        Raises ``KernelFailed`` for a link that leads nowhere, in a circle, or out of the store, and for more
+        files than a variant can have.
         """
-        yield from self._walk(str(self.folder), "", ())
+        self._count = 0
+        yield from self._walk(self._resolved(str(self.folder), "the folder"), "", ())
 
     def _walk(
         self, folder: str, name: str, above: tuple[str, ...]
     ) -> Iterator[tuple[str, str, os.stat_result]]:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             relative = f"{name}{entry.name}"
+            self._count += 1
+            if self._count > _MOST_FILES:
+                raise self._wrong(relative, f"is one of more than {_MOST_FILES} files")
             real = self._resolved(entry.path, relative) if entry.is_symlink() else entry.path
             status = os.stat(real, follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode):
@@ -135,18 +158,6 @@ class Tree:
 
     def _wrong(self, relative: str, what: str) -> KernelFailed:
         return KernelFailed(f"{relative} of the result {what}", where=Place(self.folder))
-
-
-def variant_folder(result: Path, variant: str) -> Path:
-    """The variant in a result: builders since 2025 make a folder of its name in it, older ones are it.
-
-    Raises ``KernelFailed`` when there is none.
-    """
-    if (result / variant).is_dir():
-        return result / variant
-    if (result / "metadata.json").is_file() or (result / "__init__.py").is_file():
-        return result
-    raise KernelFailed(f"what Nix built has no folder {variant}", where=Place(result))
 
 
 def copy(tree: Tree, target: Path) -> Copied:
@@ -240,17 +251,15 @@ def pack(folder: Path, archive: Path) -> int:
     Names start with the variant's. Modes are kept; owners and dates are the same for the same variant, and so
     is the file. It is there whole or not at all.
     """
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    part = archive.with_name(f".{archive.name}.part")
     report = built.build_report_path(folder)
-    try:
-        with tarfile.TarFile(part, mode="w", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK) as tar:
+    with built.written_whole(archive) as file:
+        with tarfile.TarFile(
+            archive.name, mode="w", fileobj=file, format=tarfile.PAX_FORMAT, copybufsize=_CHUNK
+        ) as tar:
             for path in (folder, *sorted(folder.rglob("*")), *([report] if report.is_file() else [])):
                 _add(tar, path, path.relative_to(folder.parent).as_posix())
-        part.replace(archive)
-    finally:
-        part.unlink(missing_ok=True)
-    return archive.stat().st_size
+        size = file.tell()
+    return size
 
 
 def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:

@@ -13,10 +13,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
-from kernel_actions import console, process
+from kernel_actions import built, console, process
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 from kernel_actions.nix import cli, configuration, diagnostics
 from kernel_actions.nix.log import plain
@@ -91,8 +91,8 @@ def version() -> str:
 def attribute_names(kernel_dir: Path, reference: str, attribute: str) -> list[str]:
     """The names in an attribute set of the kernel's flake. Raises ``WrongInput`` when it has none."""
     finished = cli.run(
-        "eval", "--json", "--no-update-lock-file", "--no-write-lock-file", f"{reference}#{attribute}",
-        "--apply", "builtins.attrNames", directory=kernel_dir, time_limit=15 * 60,
+        "eval", "--json", "--no-update-lock-file", "--no-write-lock-file", *cli.NO_SETTINGS_OF_FLAKES,
+        f"{reference}#{attribute}", "--apply", "builtins.attrNames", directory=kernel_dir, time_limit=15 * 60,
     )  # fmt: skip
     lines = [line for line in finished.output.splitlines() if line.startswith("[")]
     with contextlib.suppress(ValueError):
@@ -154,6 +154,9 @@ class Target(NamedTuple):
 def target(text: str) -> Target:
     """The cache that ``--push-to`` names. Raises ``WrongInput``, ``WrongSurroundings`` without ``cachix``."""
     found = Target(text)
+    if "://" in text:
+        _check_address(text)
+        return found
     name = found.cachix
     if name and not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", name):
         raise WrongInput(
@@ -165,6 +168,24 @@ def target(text: str) -> Target:
             "cachix is not installed", repair="install it: nix profile install nixpkgs#cachix"
         )
     return found
+
+
+def _check_address(text: str) -> None:
+    """Raise ``WrongInput`` for an address of a store that none can have, and for one with a password in it:
+    arguments of programs are seen by every user of the machine."""
+    shown = process.without_credentials(text)[:80]
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - it is read, and refused, when it is asked for
+    except ValueError as error:
+        raise WrongInput(f"--push-to is {shown!r}, which is no address: {error}") from error
+    if parts.password is not None:
+        raise WrongInput(
+            f"--push-to has a password in it: {shown}",
+            repair="give it by push-token, and let the address have the user's name alone",
+        )
+    if not (parts.path.strip("/") if parts.scheme == "file" else parts.hostname):
+        raise WrongInput(f"--push-to is {shown!r}, which names no place", repair="as in file:///folder")
 
 
 def push(to: Target, path: str, token: str, deadline: float) -> float:
@@ -217,7 +238,8 @@ def _credentials(to: Target, token: str) -> Iterator[tuple[list[str], dict[str, 
     )
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(f"machine {host}\nlogin kernel-actions\npassword {token}\n")
+            login = urlsplit(to.address).username or "kernel-actions"
+            file.write(f"machine {host}\nlogin {login}\npassword {token}\n")
         yield ["--option", "netrc-file", name], {}
     finally:
         Path(name).unlink(missing_ok=True)
@@ -232,19 +254,15 @@ def export(paths: Sequence[str], file: Path) -> int:
     The format is that of ``nix-store --export`` in zstd; the last path in it is one that no other needs.
     Raises ``WrongSurroundings``.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
     listed = closure(paths)
-    part = file.with_name(f".{file.name}.part")
-    try:
+    with built.written_whole(file) as target:
         _pipe(
             ["nix-store", "--export", *listed],
-            [_zstd(), "--quiet", "--threads=0", "--force", "-o", str(part)],
+            [_zstd(), "--quiet", "--threads=0", "--stdout"],
             f"cannot export to {file}",
+            target,
         )
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
-    return file.stat().st_size
+        return os.fstat(target.fileno()).st_size
 
 
 def import_closure(file: Path) -> list[str]:
@@ -273,8 +291,9 @@ def _zstd() -> str:
     return found
 
 
-def _pipe(first: Sequence[str], second: Sequence[str], failed: str) -> str:
-    """Run ``first | second``, and return what the second prints. Both end with this process's clean-up."""
+def _pipe(first: Sequence[str], second: Sequence[str], failed: str, target: BinaryIO | None = None) -> str:
+    """Run ``first | second``, and return what the second prints, unless that is for ``target``. Both end with
+    this process's clean-up."""
     variables = cli.environment()
     with tempfile.TemporaryFile() as said:
         source = subprocess.Popen(
@@ -283,13 +302,13 @@ def _pipe(first: Sequence[str], second: Sequence[str], failed: str) -> str:
         )  # fmt: skip
         try:
             sink = subprocess.Popen(
-                second, stdin=source.stdout, stdout=subprocess.PIPE, stderr=said, env=variables,
-                start_new_session=True,
+                second, stdin=source.stdout, stdout=target or subprocess.PIPE, stderr=said,
+                env=variables, start_new_session=True,
             )  # fmt: skip
             try:
                 assert source.stdout is not None
                 source.stdout.close()
-                output = sink.communicate()[0].decode(errors="replace")
+                output = (sink.communicate()[0] or b"").decode(errors="replace")
                 codes = (source.wait(), sink.returncode)
             finally:
                 process.end_group(sink)
