@@ -24,7 +24,7 @@ from kernel_actions.errors import (
     WrongInput,
     WrongSurroundings,
 )
-from kernel_actions.nix import cli, configuration, disk, preflight
+from kernel_actions.nix import cli, configuration, disk, namespaces, preflight
 from kernel_actions.nix.configuration import Found, Setting, Store
 
 if TYPE_CHECKING:
@@ -472,8 +472,7 @@ def _sandbox_problem(state: State, to_add: Callable[[str], str], why: str) -> Ke
     if found == "unavailable":
         return WrongSurroundings(
             f"the sandbox cannot be used here: {said}",
-            repair="allow namespaces: a container needs --privileged, or --cap-add SYS_ADMIN with "
-            "--security-opt seccomp=unconfined; require-sandbox: false builds without, not to be published",
+            repair=f"{namespaces.repair()}; require-sandbox: false builds without, not to be published",
         )
     return None
 

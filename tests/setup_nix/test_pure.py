@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kernel_actions import setup_nix
 from kernel_actions.errors import Place, WrongSurroundings
-from kernel_actions.nix import configuration, disk, preflight
+from kernel_actions.nix import configuration, diagnostics, disk, namespaces, preflight
 from kernel_actions.nix.configuration import Found, Machine, Setting
 
 HOSTED = Machine(cores=4, memory=16_000_000_000, disk=75_000_000_000)
@@ -243,6 +243,51 @@ def test_dry_runs_of_every_nix_are_read(name: str) -> None:
 def test_what_would_take_hours_is_told_from_what_does_not(name: str, kind: str) -> None:
     found = preflight.heavy([f"/nix/store/{HASH}-{name}.drv"])
     assert found == ([(name, kind)] if kind else [])
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+        ("kernel/apparmor_restrict_unprivileged_userns", "0", "--privileged"),
+        ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "user.max_user_namespaces="),
+        ("user/max_user_namespaces", "63000", "--privileged"),
+        ("user/max_mnt_namespaces", "0", "user.max_mnt_namespaces="),
+        ("other", "1", "--privileged"),
+    ],
+)
+def test_what_refuses_a_sandbox_is_named_with_what_to_do(
+    tmp_path: Path, setting: str, value: str, expected: str
+) -> None:
+    (tmp_path / setting).parent.mkdir(exist_ok=True)
+    (tmp_path / setting).write_text(f"{value}\n")
+    assert expected in namespaces.repair(tmp_path, may_administer=False, is_container=False)
+    # What Ubuntu's AppArmor refuses to others it does not refuse to root, nor to a daemon.
+    is_for_all = setting == "user/max_mnt_namespaces"
+    for may, inside in ((True, False), (False, True)):
+        said = namespaces.repair(tmp_path, may_administer=may, is_container=inside)
+        assert (expected if is_for_all else "--privileged") in said
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "error: this system does not support the kernel namespaces that are required for sandboxing",
+        "error: setting up a private mount namespace: Operation not permitted",
+        "error: unable to make '/' private: Permission denied",
+        "error: writing to file '/proc/4711/uid_map': Operation not permitted",
+        "error: mounting /proc: Permission denied",
+        "error: unable to start build process",
+    ],
+)
+def test_a_sandbox_that_is_refused_is_told_by_every_nix(said: str) -> None:
+    assert preflight._NAMESPACES.search(said)
+    assert diagnostics.cause([said], {}).cause == "sandbox"
 
 
 def test_torch_is_named_first() -> None:
