@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from kernel_actions.test import nix_tests
-from kernel_actions.test.progress import Progress, read_junit
+from kernel_actions.test.model import Reason, TestReport
+from kernel_actions.test.progress import Progress, junit_with_reason, read_junit
 
+from tests.integration.conftest import ROOT, environment
 from tests.test_command.helpers import LOADED, PASSING, is_alive, run
 
 FLIPPED = """\
@@ -92,10 +98,14 @@ def test_what_was_not_tested_is_not_green(
 ) -> None:
     for name, text in files.items():
         (kernel / name).write_text(text)
-    finished = run(kernel, PASSING + more)
+    junit = kernel / "junit.xml"
+    finished = run(kernel, PASSING + more, "--junit", str(junit))
     assert finished.returncode == 1, finished.errors
     assert (finished.kind, finished.counts) == (kind, counts), finished.errors
     assert finished.report is not None and finished.report["verdict"] == "failed"
+    # Nor is it green to those who read JUnit alone.
+    root = ElementTree.parse(junit).getroot()
+    assert any(case.find("error") is not None or case.find("failure") is not None for case in root.iter())
 
 
 def test_what_pytest_offers_works(kernel: Path) -> None:
@@ -138,6 +148,25 @@ def test_nothing_is_left_when_the_command_is_killed(kernel: Path, tmp_path: Path
         time.sleep(0.05)
 
 
+@pytest.mark.slow
+def test_a_disk_that_is_full(kernel: Path, tmp_path: Path) -> None:
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("a namespace of mounts is needed, which takes root")
+    (kernel / "build" / "torch-cpu" / "large").write_bytes(bytes(3_000_000))
+    (kernel / "tests" / "test_tiny.py").write_text(PASSING)
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = 'mount -t tmpfs -o size=1m none "$1" && export TMPDIR="$1" && shift && exec "$@"'
+    finished = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mounted, "sh", small, sys.executable, "-I",
+         ROOT / "scripts" / "kernel_actions", "test", kernel],
+        cwd=kernel, env=environment(), text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert finished.returncode == 3
+    assert re.search(r"the variant cannot be copied into .*No space left on device", finished.stderr)
+    assert len(finished.stderr.splitlines()[-1]) < 600
+
+
 def test_what_is_told_of_a_test_that_never_ran(tmp_path: Path) -> None:
     progress = Progress(tmp_path)
     progress.hear({"event": "collected", "tests": 3})
@@ -152,6 +181,29 @@ def test_what_is_told_of_a_test_that_never_ran(tmp_path: Path) -> None:
     assert (progress.count("passed"), progress.not_run) == (1, 2)
     assert progress.slowest[0].seconds == 2
     assert b'name="a"' not in progress.junit("x") and b'name="b"' in progress.junit("x")
+
+
+def test_what_junit_says_of_a_run_without_tests(kernel: Path, tmp_path: Path) -> None:
+    junit = tmp_path / "junit.xml"
+    junit.write_text("<testsuites><testcase name='of the run before'/></testsuites>")
+    assert run(kernel, None, "--junit", str(junit)).kind == "no-tests"
+    assert re.search(r'<testcase .*name="no-tests".*<error message="[^"]* has no tests"', junit.read_text())
+    assert "before" not in junit.read_text()
+    (kernel / "kernel-actions.toml").write_text('[test.allow-untested]\n"torch-*" = "no card"\n')
+    assert run(kernel, None, "--junit", str(junit)).returncode == 0
+    assert '<skipped message="untested: no card"' in junit.read_text()
+    finished = run(kernel, None, "--junit", str(tmp_path))
+    assert (finished.returncode, finished.last) == (
+        2, f"kernel-actions: {tmp_path}: --junit names a folder (name a file)"
+    )  # fmt: skip
+
+
+def test_a_reason_in_a_junit_report_of_pytests_own() -> None:
+    report = TestReport("v", None, 1, 0, 0, 1.0, None, (), reason=Reason("changed", "v <changed>"))
+    told = b'<testsuite><testcase name="a"/></testsuite>'
+    assert junit_with_reason(told, replace(report, reason=None)) == told
+    root = ElementTree.fromstring(junit_with_reason(told, report))
+    assert [case.get("name") for case in root.iter("testcase")] == ["a", "changed"]
 
 
 def test_a_junit_report_of_nothing(tmp_path: Path) -> None:

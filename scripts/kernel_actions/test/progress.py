@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
-from kernel_actions.test.model import Failure, Skip, Timed
+from kernel_actions.test.model import Failure, Skip, TestReport, Timed
 
 Outcome = Literal["passed", "failed", "error", "skipped", "crashed", "time-limit", "rerun"]
 # The name of a check of an operator begins with it.
@@ -232,6 +232,32 @@ class Progress:
         root = ElementTree.Element("testsuites")
         root.append(suite)
         return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def junit_with_reason(told: bytes, report: TestReport) -> bytes:
+    """The JUnit report ``told``, with a case for the reason why ``report`` has not passed.
+
+    Who reads JUnit alone must not see a success. Where a test failed, there is such a case.
+    """
+    if report.reason is None or report.failed:
+        return told
+    root = ElementTree.fromstring(told)
+    if root.tag != "testsuites":
+        root, inner = ElementTree.Element("testsuites"), root
+        root.append(inner)
+    tag = "error" if report.allowed is None else "skipped"
+    suite = ElementTree.SubElement(root, "testsuite", name=f"{report.variant}: verdict", tests="1")
+    suite.attrib |= {
+        "failures": "0",
+        "errors": str(int(tag == "error")),
+        "skipped": str(int(tag == "skipped")),
+    }
+    case = ElementTree.SubElement(
+        suite, "testcase", classname="kernel-actions", name=report.reason.kind, time="0.000"
+    )
+    text = report.reason.text if report.allowed is None else f"untested: {report.allowed}"
+    ElementTree.SubElement(case, tag, message=_xml(text), type=report.reason.kind)
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
 def own_path(kernel_dir: Path, name: str) -> str | None:

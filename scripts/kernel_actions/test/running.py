@@ -19,7 +19,7 @@ from typing import Literal
 
 from kernel_actions import built, console, manifest, settings
 from kernel_actions.built import BuiltVariant
-from kernel_actions.errors import KernelFailed, Place, WrongInput, WrongSurroundings
+from kernel_actions.errors import KernelFailed, Place, WrongInput, WrongSurroundings, printable
 from kernel_actions.local_builder import sources
 from kernel_actions.manifest import Manifest
 from kernel_actions.settings import Settings
@@ -27,7 +27,7 @@ from kernel_actions.test import confined, gpu, model, sanitizer
 from kernel_actions.test.confined import Channels, Ended, Limits
 from kernel_actions.test.gpu import Before
 from kernel_actions.test.model import Reason, Selection, Surroundings, TestReport
-from kernel_actions.test.progress import Progress, signal_name, stack_places
+from kernel_actions.test.progress import Progress, junit_with_reason, signal_name, stack_places
 
 # The marker that the builder's ciTests select by.
 MARKER = "kernels_ci"
@@ -93,6 +93,11 @@ def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport
     """
     # A report is on the last run, also when that comes to no end.
     report_path(variant).unlink(missing_ok=True)
+    if request.junit is not None:
+        if request.junit.is_dir():
+            raise WrongInput("--junit names a folder", where=Place(request.junit), repair="name a file")
+        request.junit.parent.mkdir(parents=True, exist_ok=True)
+        request.junit.unlink(missing_ok=True)
     kernel = manifest.load(kernel_dir)
     own = settings.load(kernel_dir)
     built.check_intact(variant)
@@ -105,10 +110,14 @@ def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport
         environment=Surroundings(request.environment), selection=selection, opcheck=request.opcheck,
         sanitizer=request.sanitizer, files=files,
     )  # fmt: skip
-    report = _report(kernel_dir, kernel, variant, request, own, empty)
+    report, outcome = _report(kernel_dir, kernel, variant, request, own, empty)
     if report.reason is not None and report.reason.kind in model.ALLOWABLE:
         report = replace(report, allowed=allowed(own, variant.name))
     built.write_json(report_path(variant), report.as_json())
+    if request.junit is not None:
+        progress = outcome.progress if outcome is not None else Progress(kernel_dir)
+        told = outcome.junit if outcome is not None else None
+        built.write_whole(request.junit, junit_with_reason(told or progress.junit(variant.name), report))
     return report
 
 
@@ -119,10 +128,11 @@ def _report(
     request: Request,
     own: Settings,
     empty: TestReport,
-) -> TestReport:
+) -> tuple[TestReport, Outcome | None]:
+    """The report, and what the tests gave, if they ran."""
     _check_request(kernel_dir, variant, request)
     if (reason := _without_tests(kernel_dir, kernel, request)) is not None:
-        return replace(empty, reason=reason)
+        return replace(empty, reason=reason), None
     with staged(variant) as folder:
         home = folder / "home"
         home.mkdir()
@@ -137,7 +147,7 @@ def _report(
                 empty, gpu=before.gpus[0].name if before.gpus else None, gpus=before.gpus, notes=before.notes
             )
             if before.reason is not None:
-                return replace(empty, reason=before.reason)
+                return replace(empty, reason=before.reason), None
         outcome = _run(kernel_dir, kernel, variant, request, folder, python, variables)
         report = _judged(kernel_dir, kernel, variant, request, empty, outcome)
     # A note and no failure: what the tests started is gone, and another job may use the same GPU by now.
@@ -145,9 +155,7 @@ def _report(
     report = replace(report, gpus=gpus, notes=(*report.notes, *outcome.notes, *held))
     if report.is_passed or report.reason is None:
         report = _check_unchanged(variant, report)
-    if request.junit is not None:
-        built.write_whole(request.junit, outcome.junit or outcome.progress.junit(variant.name))
-    return report
+    return report, outcome
 
 
 def _run(
@@ -522,5 +530,13 @@ def staged(variant: BuiltVariant) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(
         prefix="kernel-actions-test-", dir=parent, ignore_cleanup_errors=True
     ) as name:
-        shutil.copytree(variant.path, Path(name) / "build" / variant.name)
+        try:
+            shutil.copytree(variant.path, Path(name) / "build" / variant.name)
+        except shutil.Error as error:
+            # Its text is a list of all files that could not be copied.
+            why = error.args[0][0][2] if error.args and error.args[0] else error
+            raise WrongSurroundings(
+                f"the variant cannot be copied into {name}: {printable(str(why))[:300]}",
+                repair="free some space, or have TMPDIR name a folder that has it",
+            ) from error
         yield Path(name)
