@@ -193,13 +193,15 @@ def log(directory: Path, commit: str, *, since: str = "", folder: str = "") -> t
     return tuple(found)
 
 
-def add_tag(directory: Path, name: str, commit: str, message: str) -> None:
-    """Make the annotated tag ``name`` of ``commit``. Raises ``WrongSurroundings``."""
+def add_tag(directory: Path, name: str, commit: str, message: str, *, moves: bool = False) -> None:
+    """Make the annotated tag ``name`` of ``commit``; one that ``moves`` may be there, elsewhere. Raises
+    ``WrongSurroundings``."""
     is_known = _do(directory, "var", "GIT_COMMITTER_IDENT").returncode == 0
     identity = () if is_known else _FALLBACK_IDENTITY
     finished = _do(
-        directory, *identity, "tag", "--annotate", "--cleanup=verbatim", f"--message={message}", name, commit
-    )
+        directory, *identity, "tag", "--annotate", *(["--force"] if moves else []), "--cleanup=verbatim",
+        f"--message={message}", name, commit,
+    )  # fmt: skip
     if finished.returncode != 0:
         raise WrongSurroundings(f"cannot make the git tag {name}: {_said(finished)}")
 
@@ -260,6 +262,19 @@ def remote_tag(directory: Path, remote: str, name: str) -> str | None:
     return lines[-1] if lines else ""
 
 
+def remote_tags(directory: Path, remote: str, prefix: str) -> dict[str, str]:
+    """The tags in ``remote`` that start with ``prefix``, and the commit of each.
+
+    Raises ``WrongSurroundings``."""
+    finished = _do(directory, *_PATIENCE, "ls-remote", "--tags", remote)
+    if finished.returncode != 0:
+        raise WrongSurroundings(f"the tags of {remote} cannot be listed: {_said(finished)}")
+    listed = re.findall(r"^([0-9a-f]{40,64})\trefs/tags/(.+)$", finished.output, re.MULTILINE)
+    # The commit of an annotated tag is listed after the tag itself.
+    found = {name.removesuffix("^{}"): commit for commit, name in listed}
+    return {name: commit for name, commit in found.items() if name.startswith(prefix)}
+
+
 def check_push(directory: Path, remote: str, name: str, commit: str) -> None:
     """See whether a tag ``name`` of ``commit`` may be pushed, without pushing it: ``remote`` asks for who
     may write, and hooks of its own come later. Raises ``WrongSurroundings``."""
@@ -273,10 +288,11 @@ def check_push(directory: Path, remote: str, name: str, commit: str) -> None:
         )
 
 
-def push_tag(directory: Path, remote: str, name: str) -> None:
-    """Push the tag ``name``. Raises ``WrongSurroundings``."""
+def push_tag(directory: Path, remote: str, name: str, *, moves: bool = False) -> None:
+    """Push the tag ``name``; one that ``moves`` may be there, elsewhere. Raises ``WrongSurroundings``."""
     ref = f"refs/tags/{name}"
-    finished = _do(directory, *_PATIENCE, "push", "--quiet", remote, f"{ref}:{ref}")
+    force = ["--force"] if moves else []
+    finished = _do(directory, *_PATIENCE, "push", "--quiet", *force, remote, f"{ref}:{ref}")
     if finished.returncode != 0:
         raise WrongSurroundings(
             f"the git tag {name} was made, but cannot be pushed to {remote}: {_said(finished)}",

@@ -29,6 +29,18 @@ def is_actions() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
+def is_private() -> bool:
+    """Whether the repository of this job is not public, or does not say that it is."""
+    import json  # Not at the top: quick commands do without.
+
+    try:
+        with open(os.environ.get("GITHUB_EVENT_PATH", ""), "rb") as file:
+            event = json.load(file)
+        return bool(event["repository"]["private"] is not False)
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+
+
 def set_outputs(outputs: Mapping[str, str]) -> None:
     """Set the step's outputs. Does nothing outside of Actions.
 

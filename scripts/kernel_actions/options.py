@@ -591,8 +591,8 @@ RELEASE = Command(
         ),
         Option(
             "pre",
-            "Make a pre-release of the next version, numbered, as in rc for X.Y.Z-rc.1. It gets a tag, and the "
-            "branch that everybody loads stays as it is.",
+            "Make a pre-release of the next version, as in rc for X.Y.Z-rc.1. It gets a tag, and the branch "
+            "that everybody loads stays as it is.",
         ),
         Option("stage", "Only stage the release on its side branch.", default="false", kind="boolean"),
         Option("promote", "Only promote and tag what was staged before.", default="false", kind="boolean"),
@@ -617,8 +617,8 @@ RELEASE = Command(
         ),
         Option(
             "sign",
-            "Sign each variant's metadata.json by Sigstore: auto (where the job may prove its identity, and its "
-            "repository is public), always or never.",
+            "Sign each variant by Sigstore: auto (where the job can prove its identity, and is of a public "
+            "repository), always or never.",
             default="auto",
             choices=("auto", "always", "never"),
         ),
@@ -647,8 +647,8 @@ VERIFY = Command(
         Option("revision", "Commit, branch or tag on the Hub."),
         Option(
             "identity",
-            "Require that every variant was signed by this identity: a repository of GitHub, as owner/name, or one "
-            "workflow, as https://github.com/owner/name/.github/workflows/release.yml@refs/heads/main.",
+            "Require that every variant was signed by this identity: a repository of GitHub, as owner/name, or "
+            "a workflow, as https://github.com/owner/name/.github/workflows/release.yml@refs/heads/main.",
         ),
         Option(
             "issuer",
@@ -680,6 +680,7 @@ ROLLBACK = Command(
             default="false",
             kind="boolean",
         ),
+        TRUST_CONFIG,
         REPO_ID,
         HUB,
         TOKEN,

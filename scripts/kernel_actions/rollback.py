@@ -36,7 +36,7 @@ def run(options: Options) -> int:
     made = rollback.prepare(hub, repo_id, options.to, prefix=prefix)
     if options.format != "json":
         _print_plan(options.format, made)
-    done = None if options.dry_run else rollback.carry_out(made)
+    done = None if options.dry_run else rollback.carry_out(made, options.trust_config)
     _print_outcome(options.format, made, done)
     return EXIT_DONE
 

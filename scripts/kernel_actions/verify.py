@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from kernel_actions import built, console, github, manifest
 from kernel_actions.errors import EXIT_DONE, WrongInput, printable
 from kernel_actions.release import verification
+from kernel_actions.release.signing import Expected
 from kernel_actions.release.verification import Verified
 
 if TYPE_CHECKING:
     from kernel_actions.cli import Options
 
-_HEADER = ("variant", "files", "size", "result", "what is wrong")
+_HEADER = ("variant", "files", "size", "result", "signed by", "what is wrong")
 
 
 def run(options: Options) -> int:
@@ -29,7 +30,14 @@ def run(options: Options) -> int:
     repo_id = options.repo_id or (kernel.repo_id if kernel else None)
     if not repo_id:
         raise WrongInput("no repository to verify", repair="give --repo-id, or set general.hub.repo-id")
-    verified = verification.verify(repo_id, options.revision, address=options.hub)
+    expected = Expected(options.identity, options.issuer) if options.identity else None
+    verified = verification.verify(
+        repo_id,
+        options.revision,
+        address=options.hub,
+        expected=expected,
+        trust_config=options.trust_config,
+    )
     if options.report:
         built.write_json(Path(options.report), verified.as_json())
     _print(options.format, verified)
@@ -42,7 +50,7 @@ def _print(form: str, verified: Verified) -> None:
         print(json.dumps(verified.as_json(), indent=2))
         return
     rows = [
-        (one.name, str(one.files), console.size(one.bytes), one.result, one.problem)
+        (one.name, str(one.files), console.size(one.bytes), one.result, one.signer, one.problem)
         for one in verified.variants
     ]
     release = f", release {verified.release}" if verified.release else ""

@@ -28,7 +28,7 @@ from tests.release.helpers import Kernel
 def no_identity(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Neither the developer's own token, configuration and identity nor the job's play a part."""
     for name in list(os.environ):
-        if name.startswith(("KA_", "GIT_", "GITHUB_", "HF_TOKEN", "HF_ENDPOINT", "HF_OIDC")):
+        if name.startswith(("KA_", "GIT_", "GITHUB_", "HF_TOKEN", "HF_ENDPOINT", "HF_OIDC", "ACTIONS_")):
             monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -67,9 +67,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """
     seen: list[str] = []
 
-    def verified(repo_id: str, commit: str, address: str) -> Verified:
+    def verified(repo_id: str, commit: str, address: str, trust_config: str = "") -> Verified:
         seen.append(commit)
-        return verification.verify(repo_id, commit, address=address)
+        return verification.verify(repo_id, commit, address=address, trust_config=trust_config)
 
     monkeypatch.setattr(verification, "in_fresh_process", verified)
     monkeypatch.setattr(

@@ -193,7 +193,7 @@ def test_the_next_version(major: int, tags: str, messages: str, bump: str, follo
         (1, "1.3.0-rc1", "fix: x", "1.2.9", "1.2.9 is not above 1.3.0-rc1"),
         (1, "1.2.3", "fix: x", "2", "--bump is '2'"),
         (1, "1.2.3", "fix: x", "Major", "--bump is 'Major'"),
-        (1, "1.2.3", "fix: x", "1.3.0-rc1", "a pre-release"),
+        (1, "1.2.3", "fix: x", "1.2.3-rc1", "1.2.3-rc1 is not above 1.2.3"),
     ],
 )  # fmt: skip
 def test_what_cannot_come_next(major: int, tags: str, messages: str, bump: str, message: str) -> None:
@@ -249,3 +249,75 @@ def test_the_changelog_is_grouped_and_merges_are_left_out() -> None:
         "Breaking changes": ["3"], "Features": ["2", "7"], "Fixes": ["1"], "Performance": ["4"],
         "Other changes": ["5"],
     }  # fmt: skip
+
+
+# Pre-releases.
+
+
+@pytest.mark.parametrize(
+    ("major", "tags", "messages", "bump", "pre", "following"),
+    [
+        (1, "", "fix: x", "auto", "rc", "1.0.0-rc.1"),
+        (0, "", "fix: x", "auto", "alpha", "0.1.0-alpha.1"),
+        (1, "1.2.3", "fix: x", "auto", "rc", "1.2.4-rc.1"),
+        (1, "1.2.3", "feat: x", "auto", "rc", "1.3.0-rc.1"),
+        (2, "1.2.3", "feat!: x", "auto", "rc", "2.0.0-rc.1"),
+        (1, "1.2.3 1.2.4-rc.1", "fix: x", "auto", "rc", "1.2.4-rc.2"),
+        (1, "1.2.3 1.2.4-rc.9 1.2.4-rc.10", "fix: x", "auto", "rc", "1.2.4-rc.11"),
+        # Of another name, or of another form: not counted.
+        (1, "1.2.3 1.2.4-rc.4", "fix: x", "auto", "beta", "1.2.4-beta.1"),
+        (1, "1.2.3 1.2.4-rc4 1.2.4-rc.4.1 1.2.4-rc.x", "fix: x", "auto", "rc", "1.2.4-rc.1"),
+        # A fix after a pre-release that leads higher stays on that way; a feature leads to a new one.
+        (1, "1.2.3 1.3.0-rc.1", "fix: x", "auto", "rc", "1.3.0-rc.2"),
+        (1, "1.2.3 1.2.4-rc.1", "feat: x", "auto", "rc", "1.3.0-rc.1"),
+        (1, "1.2.3 1.3.0-rc.1", "fix: x", "auto", "", "1.3.0"),
+        (1, "1.2.3", "fix: x", "minor", "rc", "1.3.0-rc.1"),
+        (1, "1.2.3", "fix: x", "1.9.0", "rc", "1.9.0-rc.1"),
+        (1, "1.2.3", "fix: x", "1.9.0-rc.7", "", "1.9.0-rc.7"),
+        (1, "1.2.3", "fix: x", "v1.9.0-beta1", "", "1.9.0-beta1"),
+    ],
+)
+def test_the_next_pre_release(
+    major: int, tags: str, messages: str, bump: str, pre: str, following: str
+) -> None:
+    decision = decide(major, released(*tags.split()), commits(*messages.split("|")), HEAD, bump, pre=pre)
+    assert (str(decision.next), decision.is_again, decision.commit) == (following, False, HEAD)
+
+
+def test_a_commit_that_is_a_pre_release_already() -> None:
+    tags = released("1.2.3", "1.2.4-rc.1", "1.2.4-rc.2", head="1.2.4-rc.2")
+    decision = decide(1, tags, commits("fix: x"), HEAD, "auto", pre="rc")
+    assert (str(decision.next), decision.is_again) == ("1.2.4-rc.2", True)
+    # It is no release yet.
+    decision = decide(1, tags, commits("fix: x"), HEAD, "auto")
+    assert (str(decision.next), decision.is_again) == ("1.2.4", False)
+
+
+@pytest.mark.parametrize(
+    ("bump", "pre", "message"),
+    [
+        ("auto", "1", "--pre is '1'"),
+        ("auto", "rc.1", "--pre is 'rc.1'"),
+        ("auto", "rc 1", "a word such as rc"),
+        ("auto", "-", "--pre is '-'"),
+        ("auto", "x" * 40, "--pre is"),
+        ("1.3.0-rc.1", "rc", "which is a pre-release already"),
+    ],
+)
+def test_what_no_pre_release_is_called(bump: str, pre: str, message: str) -> None:
+    with pytest.raises(WrongInput, match=message):
+        decide(1, released("1.2.3"), commits("fix: x"), HEAD, bump, pre=pre)
+
+
+def test_nothing_new_makes_no_pre_release() -> None:
+    with pytest.raises(WrongInput, match="there is nothing to make a pre-release of"):
+        decide(1, released("1.2.3"), (), HEAD, "auto", pre="rc")
+
+
+def test_pre_releases_of_other_branches_decide_nothing_but_their_numbers() -> None:
+    other = Released(_version("1.9.0-rc.1"), "1" * 40, "v1.9.0-rc.1", is_ancestor=False)
+    numbered = Released(_version("1.2.4-rc.3"), "2" * 40, "v1.2.4-rc.3", is_ancestor=False)
+    tags = (*released("1.2.3"), other, numbered)
+    assert str(decide(1, tags, commits("fix: x"), HEAD, "auto").next) == "1.2.4"
+    assert str(decide(1, tags, commits("fix: x"), HEAD, "1.3.0").next) == "1.3.0"
+    assert str(decide(1, tags, commits("fix: x"), HEAD, "auto", pre="rc").next) == "1.2.4-rc.4"

@@ -43,6 +43,7 @@ _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 # Hashing leaves the interpreter alone, so that several threads get several cores.
 _HASHING_THREADS = 4
 _BENCHMARK = re.compile(r"benchmarks/benchmark[^/]*\.py")
+_SIGNATURE = "metadata.json.sigstore"
 # Left behind by Python where a variant was imported; no part of it, and other on each machine.
 _BYTECODE = "__pycache__"
 
@@ -168,6 +169,11 @@ def plan(
         owned += ["build/", "benchmarks/"]
 
     def is_stale(path: str) -> bool:
+        if path.endswith(f"/{_SIGNATURE}"):
+            # A signature holds as long as what it signs is the same.
+            signed = f"{path.rpartition('/')[0]}/metadata.json"
+            if path not in local and signed in local and signed in remote:
+                return not local[signed].is_same(remote[signed])
         # A file in the place of a folder is stale too.
         is_owned = is_benchmark(path) or any(f"{path}/".startswith(prefix) for prefix in owned)
         return path not in local and is_owned

@@ -30,6 +30,7 @@ from kernel_actions.release.protocol import (
     tag,
     verify,
 )
+from kernel_actions.release.signing import Sign
 from kernel_actions.release.verification import Verified
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ def run(options: Options) -> int:
         address=options.hub,
         token=options.token,
         bump=options.bump,
+        pre=options.pre,
+        sign=options.sign,
+        trust_config=options.trust_config,
         partial=options.partial,
         allow_local_build=options.allow_local_build,
         from_staged="stage" not in stages,
@@ -102,7 +106,11 @@ def run(options: Options) -> int:
     with show.Shown(options.format, prepared.plan) as shown:
         if not options.dry_run:
             shown.released = carry_out(
-                prepared, stages=stages, git_tag=options.git_tag, on_missing=shown.missing
+                prepared,
+                stages=stages,
+                git_tag=options.git_tag,
+                moving_tags=options.moving_tags,
+                on_missing=shown.missing,
             )
     return EXIT_DONE
 
@@ -116,11 +124,15 @@ def release(
     address: str = "",
     token: str = "",
     bump: str = "auto",
+    pre: str = "",
+    sign: Sign = "never",
+    trust_config: str = "",
     partial: bool = False,
     allow_local_build: bool = False,
     rehearsal: bool = False,
     git_tag: bool = True,
     push: bool = True,
+    moving_tags: bool = False,
     git_dir: Path | None = None,
     stages: Collection[str] = STAGES,
 ) -> Released:
@@ -133,13 +145,16 @@ def release(
         address=address,
         token=token,
         bump=bump,
+        pre=pre,
+        sign=sign,
+        trust_config=trust_config,
         partial=partial,
         allow_local_build=allow_local_build,
         rehearsal=rehearsal,
         git_dir=git_dir,
         from_staged="stage" not in stages,
     )
-    return carry_out(prepared, stages=stages, git_tag=git_tag, push=push)
+    return carry_out(prepared, stages=stages, git_tag=git_tag, push=push, moving_tags=moving_tags)
 
 
 def carry_out(
@@ -148,22 +163,26 @@ def carry_out(
     stages: Collection[str] = STAGES,
     git_tag: bool = True,
     push: bool = True,
+    moving_tags: bool = False,
     on_missing: Callable[[tuple[Lack, ...]], None] = lambda missing: None,
 ) -> Released:
     """Carry out a release that was planned, or what is left to do of it.
 
     ``stages`` are ``stage`` (with the gate before it) and ``promote`` (with the verification before it,
     and the tags after). Without ``git_tag`` git is left alone; without ``push`` the git tag stays in
-    the repository. ``on_missing`` gets what the gate finds, before that is raised.
+    the repository; with ``moving_tags`` the tags vX and vX.Y follow. ``on_missing`` gets what the gate
+    finds, before that is raised.
 
     When the version's branch is changed by others meanwhile, the release is staged and verified anew.
     """
     made = prepared.plan
     if made.promoted:
-        console.say(f"{made.version} is on {made.branch} of {made.repo_id} already")
+        console.say(
+            f"{made.version} is on {made.hub_tag if made.is_pre else made.branch} of {made.repo_id} already"
+        )
         if "promote" not in stages:
             return Released(made, "", made.promoted)
-        tagged = tag(prepared, made.promoted, git_tag=git_tag, push=push)
+        tagged = tag(prepared, made.promoted, git_tag=git_tag, push=push, moving_tags=moving_tags)
         return Released(made, "", made.promoted, tagged=tagged)
     if "stage" in stages:
         missing = lacks(prepared)
@@ -184,12 +203,13 @@ def carry_out(
         console.say(f"Verifying {one.commit[:12]}")
         verified = verify(prepared, one)
         try:
-            console.say(f"Promoting it to {made.branch}")
+            where = f"Tagging it {made.hub_tag}" if made.is_pre else f"Promoting it to {made.branch}"
+            console.say(where)
             commit = promote(prepared, one, verified)
             break
         except Moved as error:
             if "stage" not in stages or attempt == ATTEMPTS:
                 raise
             console.say(f"{error.what}: staging it again")
-    tagged = tag(prepared, commit, git_tag=git_tag, push=push)
+    tagged = tag(prepared, commit, git_tag=git_tag, push=push, moving_tags=moving_tags)
     return Released(made, one.commit, commit, size, verified, tagged)

@@ -49,6 +49,7 @@ def publish(made: ReleasePlan, recorded: Record | None, commit: str) -> list[str
             "target_commitish": made.commit,
             "name": f"{made.kernel} {made.version}",
             "body": notes(made, recorded, commit),
+            "prerelease": made.is_pre,
         },
     )
     return [f"the release {made.git_tag} on GitHub"]

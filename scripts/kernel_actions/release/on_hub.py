@@ -89,5 +89,5 @@ def promotion(hub: Hub, made: ReleasePlan, on_hub: OnHub) -> str:
 
 
 def title(made: ReleasePlan) -> str:
-    """The first line of the commit that promotes the release."""
-    return f"Release {made.version}"
+    """The first line of the commit that promotes the release, or is the pre-release."""
+    return f"{'Pre-release' if made.is_pre else 'Release'} {made.version}"

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from kernel_actions.console import markdown_text
 from kernel_actions.hub.client import Changes, Copy, LocalFile, RemoteFile, is_benchmark
 from kernel_actions.release import record, version
+from kernel_actions.release.signing import FILE_NAME as SIGNATURE
 from kernel_actions.release.version import Commit, Decision, Version
 
 Action = Literal["add", "replace", "unchanged", "keep", "delete", "missing"]
@@ -79,6 +80,11 @@ class ReleasePlan:
         return self.decision.commit
 
     @property
+    def is_pre(self) -> bool:
+        """Whether it is a pre-release, which gets a tag and leaves the version's branch alone."""
+        return bool(self.version.pre)
+
+    @property
     def branch(self) -> str:
         """The branch on the Hub that everybody who asks for this major version loads."""
         return f"v{self.version.major}"
@@ -112,6 +118,7 @@ class ReleasePlan:
             "hub": self.address,
             "current": None if decision.current is None else str(decision.current),
             "version": str(self.version),
+            "pre_release": self.is_pre,
             "level": decision.level,
             "reason": decision.reason,
             "again": decision.is_again,
@@ -267,7 +274,12 @@ def variant_changes(
 def _given_change(
     name: str, before: Mapping[str, RemoteFile], given: Mapping[str, LocalFile | RemoteFile]
 ) -> VariantChange:
-    old = {path: file for path, file in before.items() if variant_of(path) == name}
+    old = {
+        path: file
+        for path, file in before.items()
+        # A signature is made when all else is there, and holds as long as metadata.json is the same.
+        if variant_of(path) == name and (path in given or not path.endswith(f"/{SIGNATURE}"))
+    }
     new = {path: file for path, file in given.items() if variant_of(path) == name}
     changed = [file for path, file in new.items() if path not in old or not file.is_same(old[path])]
     action: Action = "replace" if changed or old.keys() - new.keys() else "unchanged"

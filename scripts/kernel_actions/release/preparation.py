@@ -17,6 +17,7 @@ from kernel_actions.release import gate, on_hub, plan, version
 from kernel_actions.release.gate import Candidate, Conditions
 from kernel_actions.release.on_hub import OnHub
 from kernel_actions.release.plan import ReleasePlan, VariantChange
+from kernel_actions.release.signing import Sign
 from kernel_actions.release.version import Commit, Decision, Released
 
 ORIGIN = "origin"
@@ -40,6 +41,8 @@ class Release:
     card: Path | None
     builder: Mapping[str, str]
     conditions: Conditions
+    sign: Sign = "never"
+    trust_config: str = ""
 
 
 def prepare(
@@ -51,6 +54,9 @@ def prepare(
     address: str = "",
     token: str = "",
     bump: str = "auto",
+    pre: str = "",
+    sign: Sign = "never",
+    trust_config: str = "",
     partial: bool = False,
     allow_local_build: bool = False,
     rehearsal: bool = False,
@@ -62,7 +68,8 @@ def prepare(
     ``build_dir`` is relative to ``kernel_dir``; ``names`` keeps only these of its variants. ``git_dir`` is
     the repository whose tags count and that gets the tag, if that is not the kernel's own: a clone of it.
     A ``rehearsal`` follows whatever is checked out: it counts from what a shallow clone shows, and from
-    what the Hub has, of whichever branch that was. ``from_staged`` plans what is on the staging branch,
+    what the Hub has, of whichever branch that was. With ``pre`` it is the next pre-release of that name.
+    ``sign`` and ``trust_config`` are those of `signing`. ``from_staged`` plans what is on the staging branch,
     without the variants at hand.
 
     Raises ``WrongInput`` (before it asks the Hub, where that can be told), ``WrongSurroundings``, and
@@ -91,7 +98,7 @@ def prepare(
     prefix = own.tag_prefix
     released = _released_in_git(repository, prefix, state)
     # What git alone tells comes first: a wrong major version is not for a Hub to find.
-    _decide(kernel, released, state, repository, bump)
+    _decide(kernel, released, state, repository, bump, pre)
 
     hub = client.connect(address, token)
     if state is None and not hub.is_embedded:
@@ -104,8 +111,9 @@ def prepare(
     local |= {} if from_staged else client.local_benchmarks(kernel_dir)
     there = on_hub.read(hub, repo_id, f"v{kernel.version}")
     released += _released_on_hub(there, released, repository, state, takes_any=rehearsal)
+    released += _pre_released_on_hub(hub, repo_id, there, released, repository, state)
     extra = _uncommitted(there, variants, state) if hub.is_embedded else ()
-    decision, commits = _decide(kernel, released, state, repository, bump, extra)
+    decision, commits = _decide(kernel, released, state, repository, bump, pre, extra)
 
     candidates = gate.candidates(variants, own.allow_untested)
     planned, known, builder = _planned(kernel_dir, is_needed=not (partial and hub.is_embedded))
@@ -140,6 +148,8 @@ def prepare(
             takes_local_builds=allow_local_build,
             has_uncommitted_changes=state is not None and state.dirty,
         ),
+        sign=sign,
+        trust_config=trust_config,
     )
     check_git_tag(release)
     rows = _rows(release, there, from_staged)
@@ -150,9 +160,13 @@ def _released_in_git(repository: Path | None, prefix: str, state: GitState | Non
     if repository is None or state is None:
         return ()
     reachable = git.tags(repository, f"{prefix}v", reachable_from=state.commit)
-    found = {name: version.of_tag(name, prefix) for name in reachable}
+    there = git.tags(repository, f"{prefix}v")
+    found = {name: version.of_tag(name, prefix) for name in there}
     return tuple(
-        Released(one, reachable[name], name) for name, one in sorted(found.items()) if one is not None
+        Released(one, there[name], name, is_ancestor=name in reachable)
+        for name, one in sorted(found.items())
+        # Of other branches only the numbers of pre-releases, which are not to be used twice.
+        if one is not None and (name in reachable or one.pre)
     )
 
 
@@ -178,6 +192,30 @@ def _released_on_hub(
         for number, commit in recorded
         if number not in tagged
     )
+
+
+def _pre_released_on_hub(
+    hub: Hub,
+    repo_id: str,
+    there: OnHub,
+    released: Collection[Released],
+    repository: Path | None,
+    state: GitState | None,
+) -> tuple[Released, ...]:
+    """The pre-releases that are tagged on the Hub alone: of what comes after the last release."""
+    known = {one.version for one in released}
+    found: list[Released] = []
+    for name, commit in sorted(there.refs.tags.items()):
+        number = version.of_tag(name, "")
+        if number is None or not number.pre or number in known:
+            continue
+        if there.record is not None and number < there.record.release:
+            continue
+        recorded = on_hub.record_at(hub, repo_id, commit)
+        if recorded is not None and recorded.release == number:
+            is_ancestor = _contains(repository, state, recorded.commit)
+            found.append(Released(number, recorded.commit, is_ancestor=is_ancestor))
+    return tuple(found)
 
 
 def _contains(repository: Path | None, state: GitState | None, commit: str) -> bool:
@@ -206,6 +244,7 @@ def _decide(
     state: GitState | None,
     repository: Path | None,
     bump: str,
+    pre: str,
     extra: tuple[Commit, ...] = (),
 ) -> tuple[Decision, tuple[Commit, ...]]:
     """The next version, and the commits since the last one."""
@@ -225,9 +264,10 @@ def _decide(
         commits,
         head,
         bump,
+        pre=pre,
         where=kernel.place("general.version"),
     )
-    return decision, () if decision.is_again else commits
+    return decision, () if decision.is_again and not decision.next.pre else commits
 
 
 def _planned(

@@ -7,17 +7,18 @@ one guarded commit, to what was verified.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_actions import console, git
 from kernel_actions.errors import KernelActionsError, KernelFailed, WrongInput, WrongSurroundings
 from kernel_actions.hub import client
-from kernel_actions.hub.client import MAIN, Changes, Copy, Refs
-from kernel_actions.release import gate, github_release, on_hub, plan, record, verification
+from kernel_actions.hub.client import MAIN, Changes, Copy, Refs, RemoteFile
+from kernel_actions.release import gate, github_release, on_hub, plan, record, signing, verification, version
 from kernel_actions.release.gate import Candidate, Lack
 from kernel_actions.release.on_hub import OnHub
-from kernel_actions.release.plan import Wanted
+from kernel_actions.release.plan import There, Wanted
 from kernel_actions.release.preparation import ORIGIN, Release, check_git_tag, check_origin
 from kernel_actions.release.record import Record, VariantRecord
 from kernel_actions.release.verification import Verified
@@ -117,13 +118,16 @@ def stage(release: Release) -> Staged:
             head = base
         recorded = _record(release, there)
         wanted = _wanted(release, there, base) | {record.FILE_NAME: recorded.as_bytes()}
+        current = client.remote_files(hub, made.repo_id, head)
+        wanted |= _signatures(release, {head: current, base: there.files})
         owns = plan.is_staged if there.head else plan.is_inherited_or_staged
-        changed = plan.changes(client.remote_files(hub, made.repo_id, head), wanted, owns=owns)
+        changed = plan.changes(current, wanted, owns=owns)
         if changed.is_empty:
             return Staged(head, recorded)
         commit = client.commit(
             hub, made.repo_id, made.staging, changed,
-            parent=head, message=f"Stage {made.version}", description=f"git commit {made.commit}",
+            parent=head, message=on_hub.title(made) if made.is_pre else f"Stage {made.version}",
+            description=f"git commit {made.commit}",
         )  # fmt: skip
         if commit is not None:
             sizes = [len(file) if isinstance(file, bytes) else file.size for file in changed.added.values()]
@@ -140,6 +144,30 @@ def _wanted(release: Release, there: OnHub, base: str) -> dict[str, Wanted]:
     if release.card is not None:
         wanted[plan.CARD] = client.local_file(release.card)
     return wanted
+
+
+def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]]) -> dict[str, Wanted]:
+    """The signature of each variant that has none: one that the Hub has of the same metadata.json, at one of
+    the revisions ``there``, or a new one where the release is to be signed."""
+    found: dict[str, Wanted] = {}
+    unsigned: dict[str, Path] = {}
+    for one in release.candidates:
+        metadata = release.local[f"{one.variant.path_in_repo}/metadata.json"]
+        path = f"{one.variant.path_in_repo}/{signing.FILE_NAME}"
+        if path in release.local:
+            continue  # The builder signed it.
+        for revision, files in there.items():
+            kept, signature = files.get(f"{one.variant.path_in_repo}/metadata.json"), files.get(path)
+            if kept is not None and signature is not None and metadata.is_same(kept):
+                found[path] = There(revision, path, signature)
+                break
+        else:
+            unsigned[path] = metadata.source
+    if unsigned and signing.wants(release.sign, is_embedded=release.hub.is_embedded):
+        console.say(f"Signing {len(unsigned)} variant{'s' if len(unsigned) > 1 else ''}")
+        with signing.signer(release.trust_config) as sign:
+            found |= {path: sign(metadata.read_bytes()) for path, metadata in unsigned.items()}
+    return found
 
 
 def _record(release: Release, there: OnHub) -> Record:
@@ -198,7 +226,9 @@ def verify(release: Release, staged: Staged) -> Verified:
     """Verify what is staged, in a process without secrets. Raises ``KernelFailed`` when it is not
     as it should be."""
     made = release.plan
-    verified = verification.in_fresh_process(made.repo_id, staged.commit, release.hub.address)
+    verified = verification.in_fresh_process(
+        made.repo_id, staged.commit, release.hub.address, release.trust_config
+    )
     verification.check(verified)
     return verified
 
@@ -207,7 +237,8 @@ def verify(release: Release, staged: Staged) -> Verified:
 
 
 def promote(release: Release, staged: Staged, verified: Verified) -> str:
-    """Make the version's branch hold what was verified, in one commit, and return that commit.
+    """Make the version's branch hold what was verified, in one commit, and return that commit. A pre-release
+    is what was staged, and the branch stays as it is.
 
     Objects are used again on the server. Raises ``Moved`` when the branch is not what the release was
     staged for, so that what was verified is not what would be there.
@@ -215,13 +246,15 @@ def promote(release: Release, staged: Staged, verified: Verified) -> str:
     made, hub = release.plan, release.hub
     if verified.commit != staged.commit or not verified.is_passed or verified.repo_id != made.repo_id:
         raise KernelFailed(f"{made.version} was not verified as it is staged", repair="verify it first")
+    if made.is_pre:
+        _check_staging(release, staged, client.refs(hub, made.repo_id) or Refs({}, {}))
+        return staged.commit
     files = client.remote_files(hub, made.repo_id, staged.commit)
     for _ in range(ATTEMPTS):
         there = on_hub.read(hub, made.repo_id, made.branch)
         if there.head and plan.is_same_release(there.files, files):
             return on_hub.promotion(hub, made, there)
-        if there.refs.branches.get(made.staging) != staged.commit:
-            raise Moved(f"{made.staging} of {made.repo_id} was changed since", repair="run again")
+        _check_staging(release, staged, there.refs)
         _check_base(release, staged.record.base, there)
         parent = there.head or there.start
         if not there.head:
@@ -237,6 +270,13 @@ def promote(release: Release, staged: Staged, verified: Verified) -> str:
             return commit
         console.say(f"Somebody else committed to {made.branch} of {made.repo_id}: planning anew")
     raise too_many(made.repo_id, made.branch)
+
+
+def _check_staging(release: Release, staged: Staged, refs: Refs) -> None:
+    """Raises ``Moved`` unless the staging branch is at what was verified."""
+    made = release.plan
+    if refs.branches.get(made.staging) != staged.commit:
+        raise Moved(f"{made.staging} of {made.repo_id} was changed since", repair="run again")
 
 
 def _check_base(release: Release, base: str, there: OnHub) -> None:
@@ -264,9 +304,12 @@ def too_many(repo_id: str, branch: str) -> WrongSurroundings:
 # Tag, and clean up.
 
 
-def tag(release: Release, commit: str, *, git_tag: bool = True, push: bool = True) -> Tagged:
+def tag(
+    release: Release, commit: str, *, git_tag: bool = True, push: bool = True, moving_tags: bool = False
+) -> Tagged:
     """Tag the promoted ``commit`` on the Hub, put the card on ``main``, tag git (and ``push`` that tag
-    to origin, with a release on GitHub where its token is at hand), and delete the staging branch.
+    to origin, with a release on GitHub where its token is at hand), and delete the staging branch. With
+    ``moving_tags``, the git tags vX and vX.Y are moved to the release, unless a later one has them.
 
     Git is left alone without ``git_tag``, and when the release holds what no commit holds. What fails
     in git is raised once all is done on the Hub. Raises ``WrongInput`` for a tag that is on another
@@ -286,7 +329,7 @@ def tag(release: Release, commit: str, *, git_tag: bool = True, push: bool = Tru
             repair="delete it on the Hub, or give a higher version with --bump",
         )
     staging = refs.branches.get(made.staging)
-    if staging is not None and _promote_card(release, staging):
+    if staging is not None and not made.is_pre and _promote_card(release, staging):
         done.append("the card")
     recorded = on_hub.record_at(hub, made.repo_id, commit)
     has_git_tag = git_tag and release.repository is not None and not (recorded and recorded.dirty)
@@ -294,6 +337,8 @@ def tag(release: Release, commit: str, *, git_tag: bool = True, push: bool = Tru
     if has_git_tag and release.repository is not None:
         try:
             done += _tag_git(release, release.repository, commit, push)
+            if moving_tags and not made.is_pre:
+                done += _move_tags(release, release.repository, push)
             if push:
                 done += github_release.publish(made, recorded, commit)
         except (WrongInput, WrongSurroundings) as error:
@@ -340,4 +385,31 @@ def _tag_git(release: Release, repository: Path, commit: str, push: bool) -> lis
         done.append(f"the tag {made.git_tag} in {ORIGIN}")
     elif push:
         console.say(f"git has no remote {ORIGIN}: the tag {made.git_tag} stays in this clone")
+    return done
+
+
+def _move_tags(release: Release, repository: Path, push: bool) -> list[str]:
+    """Move the tags of the major and the minor version; says what had to be done."""
+    made = release.plan
+    has_origin = push and git.has_remote(repository, ORIGIN)
+    there = git.remote_tags(repository, ORIGIN, f"{made.prefix}v") if has_origin else {}
+    here = git.tags(repository, f"{made.prefix}v")
+    versions = {one for name in (*there, *here) if (one := version.of_tag(name, made.prefix)) and not one.pre}
+    major, minor = made.version.major, made.version.minor
+    done: list[str] = []
+    for name, series in (
+        (f"{made.prefix}v{major}", {one for one in versions if one.major == major}),
+        (
+            f"{made.prefix}v{major}.{minor}",
+            {one for one in versions if (one.major, one.minor) == (major, minor)},
+        ),
+    ):
+        if max(series, default=made.version) > made.version:
+            continue
+        if here.get(name) != made.commit:
+            git.add_tag(repository, name, made.commit, f"{made.kernel} {made.version}\n", moves=True)
+            done.append(f"the tag {name} moved")
+        if has_origin and there.get(name) != made.commit:
+            git.push_tag(repository, ORIGIN, name, moves=True)
+            done.append(f"the tag {name} moved in {ORIGIN}")
     return done

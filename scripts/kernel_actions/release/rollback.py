@@ -168,7 +168,9 @@ def _find(hub: Hub, repo_id: str, refs: Refs, to: str, prefix: str) -> tuple[str
 
 def _known(refs: Refs) -> str:
     """What can be given, in words."""
-    found = sorted((one, name) for name in refs.tags if (one := version.of_tag(name, "")) is not None)
+    versions = ((version.of_tag(name, ""), name) for name in refs.tags)
+    # No branch holds a pre-release.
+    found = sorted((one, name) for one, name in versions if one is not None and not one.pre)
     if not found:
         return "there is no tag of a release: give the commit on the Hub that held one"
     names = [name for _, name in reversed(found)]
@@ -216,8 +218,9 @@ def _taken(
     )
 
 
-def carry_out(made: Rollback) -> Done:
+def carry_out(made: Rollback, trust_config: str = "") -> Done:
     """Verify what to go back to, and make the branch hold it in one commit; nothing when it does.
+    ``trust_config`` is that of `signing`.
 
     Raises ``KernelFailed`` when it is not as it should be, ``Moved`` when the branch gets other content
     meanwhile, and ``WrongSurroundings``.
@@ -226,7 +229,7 @@ def carry_out(made: Rollback) -> Done:
         return Done(made.head, None)
     target = made.target.commit
     console.say(f"Verifying {made.version}, {target[:12]}")
-    verified = verification.in_fresh_process(made.repo_id, target, made.hub.address)
+    verified = verification.in_fresh_process(made.repo_id, target, made.hub.address, trust_config)
     verification.check(verified)
     if verified.commit != target or verified.repo_id != made.repo_id:
         raise KernelFailed(f"{made.version} was not verified as it is on the Hub", repair="run again")

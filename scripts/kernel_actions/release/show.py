@@ -88,9 +88,12 @@ def _title(plan: ReleasePlan) -> str:
 
 def _facts(plan: ReleasePlan) -> list[str]:
     tree = ", with changes that are not committed" if plan.dirty else ""
+    way = f"{plan.staging}, then {plan.branch}, tag {plan.hub_tag}"
+    if plan.is_pre:
+        way = f"{plan.staging}, then the tag {plan.hub_tag}; {plan.branch} stays as it is"
     return [
         f"git {plan.commit or '(none)'}{tree}, tag {plan.git_tag}",
-        f"{plan.repo_id} on {plan.address}: {plan.staging}, then {plan.branch}, tag {plan.hub_tag}",
+        f"{plan.repo_id} on {plan.address}: {way}",
     ]
 
 

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,8 +20,9 @@ from kernel_actions import built, console, loading, process
 from kernel_actions.errors import KernelFailed, WrongSurroundings
 from kernel_actions.hub import client
 from kernel_actions.hub.client import RemoteFile
-from kernel_actions.release import plan, record
+from kernel_actions.release import plan, record, signing
 from kernel_actions.release.record import Record
+from kernel_actions.release.signing import Expected, Signature
 
 Result = Literal["loaded", "tested", "untested", "kept", "failed"]
 
@@ -36,7 +37,7 @@ _WITHHELD = (
 class VerifiedVariant:
     """A variant and what became of it: ``loaded`` here, ``tested`` elsewhere with these very files,
     ``untested`` as the kernel allows, ``kept`` from before releases were recorded, or ``failed``, with the
-    first ``problem``."""
+    first ``problem``. ``signer`` is the identity that signed it; empty where it is not signed."""
 
     name: str
     files: int
@@ -44,6 +45,7 @@ class VerifiedVariant:
     digest: str
     result: Result
     problem: str = ""
+    signer: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,19 @@ class Verified:
         )
 
 
-def verify(repo_id: str, revision: str, *, address: str = "") -> Verified:
+def verify(
+    repo_id: str,
+    revision: str,
+    *,
+    address: str = "",
+    expected: Expected | None = None,
+    trust_config: str = "",
+) -> Verified:
     """Download and check all variants at ``revision``, without any token.
 
-    What is wrong with them is in the result. Raises ``WrongInput`` when there is no such revision,
-    ``WrongSurroundings`` when the Hub or the disk does not play along.
+    Signatures are checked where there are some, and required of all variants if ``expected`` says whose;
+    ``trust_config`` is that of `signing`. What is wrong with them is in the result. Raises ``WrongInput``
+    when there is no such revision, ``WrongSurroundings`` when the Hub or the disk does not play along.
     """
     client.check_repo_id(repo_id)
     hub = client.connect(address, is_anonymous=True)
@@ -110,7 +120,11 @@ def verify(repo_id: str, revision: str, *, address: str = "") -> Verified:
         found, unreadable = _record(folder, f"{repo_id} at {commit[:12]}", record.FILE_NAME in files)
         problems += unreadable
         problems += _changed(folder, {path: one for path, one in files.items() if not plan.variant_of(path)})
-        wrong = {name: next(_file_problems(folder, name, files, found), "") for name in names}
+        signed = _signatures(folder, names, expected, trust_config)
+        wrong = {
+            name: signed[name].problem or next(_file_problems(folder, name, files, found), "")
+            for name in names
+        }
     if found is not None:
         problems += [
             f"{name} is recorded, but not there" for name in sorted(found.variants.keys() - set(names))
@@ -125,7 +139,12 @@ def verify(repo_id: str, revision: str, *, address: str = "") -> Verified:
         commit=commit,
         release=str(found.release) if found else "",
         variants=tuple(
-            _variant(name, files, found, wrong[name] or (failure if name == loaded else ""), name == loaded)
+            replace(
+                _variant(
+                    name, files, found, wrong[name] or (failure if name == loaded else ""), name == loaded
+                ),
+                signer=signed[name].signer,
+            )
             for name in names
         ),
         loaded="" if failure else loaded,
@@ -134,7 +153,23 @@ def verify(repo_id: str, revision: str, *, address: str = "") -> Verified:
     )
 
 
-def in_fresh_process(repo_id: str, commit: str, address: str) -> Verified:
+def _signatures(
+    folder: Path, names: Sequence[str], expected: Expected | None, trust_config: str
+) -> dict[str, Signature]:
+    """The signature of each variant. metadata.json is not looked into before."""
+    found = dict.fromkeys(names, Signature("", "is not signed" if expected is not None else ""))
+    bundles = {name: folder / "build" / name / signing.FILE_NAME for name in names}
+    there = {name: bundle for name, bundle in bundles.items() if bundle.is_file()}
+    if there:
+        checker = signing.Checker(trust_config)
+        for name, bundle in there.items():
+            metadata = bundle.with_name("metadata.json")
+            data = metadata.read_bytes() if metadata.is_file() else b""
+            found[name] = checker.check(data, bundle, expected)
+    return found
+
+
+def in_fresh_process(repo_id: str, commit: str, address: str, trust_config: str = "") -> Verified:
     """Run ``verify`` in a process that has no secrets and an empty cache.
 
     Raises ``WrongSurroundings`` when it does not get to a result.
@@ -148,7 +183,7 @@ def in_fresh_process(repo_id: str, commit: str, address: str) -> Verified:
         finished = process.run(
             [
                 sys.executable, "-I", _PROGRAM, "verify", "--repo-id", repo_id, "--revision", commit,
-                "--hub", address, "--report", report,
+                "--hub", address, "--report", report, "--trust-config", trust_config,
             ],
             environment=environment,
             on_line=console.say if console.is_verbose() else None,

@@ -28,6 +28,8 @@ _VERSION = re.compile(
     r"(?:-(?P<pre>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?",
     re.ASCII,
 )
+# A word first, so that it is no number by itself.
+_PRE = re.compile(r"[A-Za-z][0-9A-Za-z-]{0,30}", re.ASCII)
 _HEADER = re.compile(
     r"(?P<type>[A-Za-z][\w-]*)(?:\((?P<scope>[^()]*)\))?(?P<breaking>!)?: +(?P<subject>\S.*)", re.ASCII
 )
@@ -182,13 +184,18 @@ def explicit(bump: str) -> Version | None:
         raise WrongInput(
             f"--bump is {bump!r}", repair=f"one of {', '.join(BUMPS)}, or a version such as 1.2.3"
         )
-    if found.pre:
-        raise WrongInput(
-            f"--bump is {bump!r}, a pre-release",
-            repair="the branch of a version on the Hub is what everybody loads: release X.Y.Z, or "
-            "rehearse on an embedded Hub",
-        )
     return found
+
+
+def check_pre(pre: str, bump: str) -> None:
+    """Raises ``WrongInput`` unless ``--pre`` is a name that pre-releases can be counted by, or empty."""
+    if pre and not _PRE.fullmatch(pre):
+        raise WrongInput(f"--pre is {pre!r}", repair="a word such as rc, beta or alpha")
+    given = explicit(bump)
+    if pre and given is not None and given.pre:
+        raise WrongInput(
+            f"--bump is {bump!r}, which is a pre-release already", repair="leave one of --bump and --pre out"
+        )
 
 
 def decide(
@@ -198,14 +205,54 @@ def decide(
     head: str,
     bump: str,
     *,
+    pre: str = "",
     where: Place | None = None,
 ) -> Decision:
     """The version of the commit ``head``. ``commits`` are those since the last release that change
-    the kernel, the newest first; ``major`` is build.toml's ``version``, at the place ``where``.
+    the kernel, the newest first; ``major`` is build.toml's ``version``, at the place ``where``. With ``pre``
+    it is the next pre-release of that version, or the one that ``head`` is.
 
     Raises ``WrongInput`` when build.toml has another major version than the release would, with the
     edit to make, and for a version that was given and cannot come next.
     """
+    check_pre(pre, bump)
+    decision = _decide(major, released, commits, head, bump, where)
+    return _pre_release(decision, pre, released, head) if pre else decision
+
+
+def _pre_release(decision: Decision, pre: str, released: Sequence[Released], head: str) -> Decision:
+    """The next pre-release on the way to what was decided."""
+    target = decision.next
+    if decision.is_again:
+        raise WrongInput(
+            f"{target} is released, and {decision.reason}: there is nothing to make a pre-release of",
+            repair="commit what it shall have",
+        )
+    found = {
+        int(one.version.pre[1]): one
+        for one in released
+        if one.version.release == target
+        and len(one.version.pre) == 2
+        and one.version.pre[0] == pre
+        # A tag of somebody else may have another form.
+        and one.version.pre[1].isdigit()
+    }
+    latest = max(found, default=0)
+    if latest and found[latest].commit == head:
+        version = found[latest].version
+        return replace(decision, next=version, reason="this commit is that pre-release", is_again=True)
+    version = replace(target, pre=(pre, str(latest + 1)))
+    return replace(decision, next=version, reason=f"{decision.reason}; a pre-release of {target}")
+
+
+def _decide(
+    major: int,
+    released: Sequence[Released],
+    commits: Sequence[Commit],
+    head: str,
+    bump: str,
+    where: Place | None,
+) -> Decision:
     given = explicit(bump)
     before = last(released)
     current = before.version if before else None
@@ -244,7 +291,13 @@ def _given(
             raise WrongInput(
                 f"{given} was released already, from commit {one.commit[:12]}", repair="give a higher version"
             )
-    highest = max((one.version for one in released if one.version.major == major), default=None)
+    # A pre-release of another branch is in nobody's way.
+    above = [
+        one.version
+        for one in released
+        if one.version.major == major and (one.is_ancestor or not one.version.pre)
+    ]
+    highest = max(above, default=None)
     if highest is not None and given < highest:
         raise WrongInput(f"{given} is not above {highest}, which is there", repair="give a higher version")
     return decision
@@ -301,7 +354,9 @@ def _check_major(decision: Decision, major: int, where: Place | None) -> None:
 
 def _above_pre_releases(following: Version, released: Iterable[Released]) -> Version:
     """``following``, or what the pre-releases of its major version lead to, if that is higher."""
-    led_to = [one.version.release for one in released if one.version.major == following.major]
+    led_to = [
+        one.version.release for one in released if one.is_ancestor and one.version.major == following.major
+    ]
     return max([following, *(one for one in led_to if not _is_released(one, released))])
 
 
