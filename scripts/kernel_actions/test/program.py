@@ -51,6 +51,8 @@ class Teller:
         self._stacks: int = settings["stacks"]
         self._deselected = 0
         self._failed = 0
+        # What the fixtures of the test that runs have taken, in seconds.
+        self._around = 0.0
 
     def tell(self, event: str, **facts: Any) -> None:
         """Write an event. Nothing is told once nobody listens."""
@@ -145,6 +147,10 @@ class Teller:
             if broken := _broken():
                 facts["broken"] = broken
                 item.session.shouldstop = "the GPU cannot be used after this error"
+        if report.passed and report.when != "call":
+            # Nothing to tell, for most tests: with thousands of them each event counts.
+            self._around += call.duration
+            return report
         self.tell(
             "phase",
             test=item.nodeid,
@@ -162,7 +168,8 @@ class Teller:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Tell that a test has ended."""
-        self.tell("finish", test=nodeid)
+        self.tell("finish", test=nodeid, seconds=self._around)
+        self._around = 0.0
 
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Tell of trouble of pytest's own, or of a plug-in's."""

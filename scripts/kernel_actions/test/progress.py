@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -116,14 +117,13 @@ class Progress:
             case.outcome, case.reason = "rerun", _text(event.get("reason"))
         else:
             self._running.pop(test, None)
+            case.seconds += _seconds(event.get("seconds"))
             case.has_ended = True
             self._ended += 1
 
     def _phase(self, case: Case, event: dict[str, Any]) -> None:
         when, outcome = event.get("when"), event.get("outcome")
-        seconds = event.get("seconds")
-        if isinstance(seconds, int | float) and 0 <= seconds < _LONGEST_TIME:
-            case.seconds += seconds
+        case.seconds += _seconds(event.get("seconds"))
         if outcome == "passed" and when == "call":
             case.has_passed = True
             if case.outcome == "skipped":
@@ -260,6 +260,7 @@ def junit_with_reason(told: bytes, report: TestReport) -> bytes:
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
+@functools.lru_cache(maxsize=1024)
 def own_path(kernel_dir: Path, name: str) -> str | None:
     """The path of a file of the kernel relative to its folder; ``None`` for any other file."""
     if not name or "\0" in name:
@@ -346,6 +347,10 @@ def _name(value: Any) -> str:
     if len(name) <= _LONGEST_NAME:
         return name
     return f"{name[:_LONGEST_NAME]}… {hashlib.sha256(name.encode(errors='replace')).hexdigest()[:12]}"
+
+
+def _seconds(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and 0 <= value < _LONGEST_TIME else 0.0
 
 
 def _number(value: Any) -> int:
