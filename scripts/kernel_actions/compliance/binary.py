@@ -289,9 +289,7 @@ def read(path: Path, name: VariantName | None, variant: Variant | None = None) -
         header = elf.read_header(path) if form == "ELF" else None
         size = path.stat().st_size
         if header is None and size > LARGEST_MACH_O:
-            return unreadable(
-                f"is larger than {LARGEST_MACH_O} bytes, which is not read of a library for macOS"
-            )
+            return unreadable(f"is larger than {LARGEST_MACH_O} bytes, and not read")
         if header is not None and size > LARGEST_WHOLE:
             # The checker reads a file as a whole.
             if header.is_cut:
