@@ -1,7 +1,8 @@
 #include "grayscale_cpu.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/stable/c/shim.h>
 
 #include <algorithm>
 #include <string>
@@ -11,6 +12,7 @@
 #include "luma.h"
 
 #if defined(__x86_64__)
+#include "half_x86.h"
 #include "interleaved_x86.h"
 #endif
 
@@ -104,21 +106,23 @@ GRAYSCALE_LOOP void convert_dense(const Run<T>& run, const Convert& convert) {
   convert(done, run.target + done, run.pixels - done);
 }
 
-// Strides are constants in the common cases, so that compilers can vectorise the loop. `convert_interleaved`
-// does what they do badly, and gives how many pixels it has done.
-template <typename T, typename Interleaved>
-GRAYSCALE_LOOP void convert_run(const Run<T>& run, const Interleaved& convert_interleaved) {
+// Strides are constants in the common cases, so that compilers can vectorise the loop. `Vectors` does what
+// they do badly: its functions give how many pixels they have done.
+template <typename Vectors, typename T>
+GRAYSCALE_LOOP void convert_run(const Run<T>& run) {
   const T* red = run.source;
   const T* green = red + run.channel_stride;
   const T* blue = green + run.channel_stride;
   if (run.is_planar()) {
     convert_dense<T, 1>(run, [&](int64_t at, T* gray, int64_t pixels) GRAYSCALE_ALWAYS_INLINE {
-      convert_pixels(red + at, green + at, blue + at, 1, gray, 1, pixels);
+      const int64_t done = Vectors::convert_planar(red + at, green + at, blue + at, gray, pixels);
+      at += done;
+      convert_pixels(red + at, green + at, blue + at, 1, gray + done, 1, pixels - done);
     });
   } else if (run.is_interleaved()) {
     convert_dense<T, 4>(run, [&](int64_t at, T* gray, int64_t pixels) GRAYSCALE_ALWAYS_INLINE {
       const T* first = red + 3 * at;
-      const int64_t done = convert_interleaved(first, gray, pixels);
+      const int64_t done = Vectors::convert_interleaved(first, gray, pixels);
       first += 3 * done;
       convert_pixels(first, first + 1, first + 2, 3, gray + done, 1, pixels - done);
     });
@@ -141,72 +145,121 @@ GRAYSCALE_LOOP void spread_pixels(const T* __restrict gray, int64_t gray_stride,
   }
 }
 
-template <typename T>
+template <typename Vectors, typename T>
 GRAYSCALE_LOOP void spread_run(const Run<T>& run) {
+  const T* gray = run.source;
   T* red = run.target;
   T* green = red + run.channel_stride;
   T* blue = green + run.channel_stride;
   if (run.is_planar()) {
-    spread_pixels(run.source, 1, red, green, blue, 1, run.pixels);
+    const int64_t done = Vectors::spread_planar(gray, red, green, blue, run.pixels);
+    spread_pixels(gray + done, 1, red + done, green + done, blue + done, 1, run.pixels - done);
   } else if (run.is_interleaved()) {
-    spread_pixels(run.source, 1, red, red + 1, red + 2, 3, run.pixels);
+    const int64_t done = Vectors::spread_interleaved(gray, red, run.pixels);
+    red += 3 * done;
+    spread_pixels(gray + done, 1, red, red + 1, red + 2, 3, run.pixels - done);
   } else {
-    spread_pixels(run.source, run.gray_stride, red, green, blue, run.image_stride, run.pixels);
+    spread_pixels(gray, run.gray_stride, red, green, blue, run.image_stride, run.pixels);
   }
 }
 
-struct LeftToCompiler {
+// All is left to the compiler.
+struct Baseline {
   template <typename T>
-  int64_t operator()(const T*, T*, int64_t) const {
+  static int64_t convert_planar(const T*, const T*, const T*, T*, int64_t) {
+    return 0;
+  }
+  template <typename T>
+  static int64_t convert_interleaved(const T*, T*, int64_t) {
+    return 0;
+  }
+  template <typename T>
+  static int64_t spread_planar(const T*, T*, T*, T*, int64_t) {
+    return 0;
+  }
+  template <typename T>
+  static int64_t spread_interleaved(const T*, T*, int64_t) {
     return 0;
   }
 };
 
 template <typename T>
 void convert_baseline(const Run<T>& run) {
-  convert_run(run, LeftToCompiler());
+  convert_run<Baseline>(run);
 }
 
 template <typename T>
 void spread_baseline(const Run<T>& run) {
-  spread_run(run);
+  spread_run<Baseline>(run);
 }
 
 #if defined(__x86_64__)
 
-// Compilers find no good way through interleaved bytes.
-struct InterleavedAvx2 : LeftToCompiler {
-  using LeftToCompiler::operator();
-  GRAYSCALE_AVX2 int64_t operator()(const uint8_t* image, uint8_t* gray, int64_t pixels) const {
-    return convert_interleaved_avx2(image, gray, pixels);
+// Compilers find no good way through interleaved bytes, and none through Half.
+struct Avx2 : Baseline {
+  template <typename T>
+  GRAYSCALE_AVX2 static int64_t convert_planar(const T* red, const T* green, const T* blue, T* gray,
+                                               int64_t pixels) {
+    if constexpr (std::is_same_v<T, Half>) {
+      return convert_planar_half(red, green, blue, gray, pixels);
+    }
+    return 0;
+  }
+  template <typename T>
+  GRAYSCALE_AVX2 static int64_t convert_interleaved(const T* image, T* gray, int64_t pixels) {
+    if constexpr (std::is_same_v<T, Half>) {
+      return convert_interleaved_half(image, gray, pixels);
+    } else if constexpr (std::is_same_v<T, uint8_t>) {
+      return convert_interleaved_avx2(image, gray, pixels);
+    }
+    return 0;
+  }
+  template <typename T>
+  GRAYSCALE_AVX2 static int64_t spread_planar(const T* gray, T* red, T* green, T* blue, int64_t pixels) {
+    if constexpr (std::is_same_v<T, Half>) {
+      return spread_planar_half(gray, red, green, blue, pixels);
+    }
+    return 0;
+  }
+  template <typename T>
+  GRAYSCALE_AVX2 static int64_t spread_interleaved(const T* gray, T* image, int64_t pixels) {
+    if constexpr (std::is_same_v<T, Half>) {
+      return spread_interleaved_half(gray, image, pixels);
+    }
+    return 0;
   }
 };
 
-struct InterleavedAvx512 : LeftToCompiler {
-  using LeftToCompiler::operator();
-  GRAYSCALE_AVX512 int64_t operator()(const uint8_t* image, uint8_t* gray, int64_t pixels) const {
-    return convert_interleaved_avx512(image, gray, pixels);
+// The memory is no faster for wider vectors of Half.
+struct Avx512 : Avx2 {
+  template <typename T>
+  GRAYSCALE_AVX512 static int64_t convert_interleaved(const T* image, T* gray, int64_t pixels) {
+    if constexpr (std::is_same_v<T, uint8_t>) {
+      return convert_interleaved_avx512(image, gray, pixels);
+    } else {
+      return Avx2::convert_interleaved(image, gray, pixels);
+    }
   }
 };
 
 template <typename T>
 GRAYSCALE_AVX2 void convert_avx2(const Run<T>& run) {
-  convert_run(run, InterleavedAvx2());
+  convert_run<Avx2>(run);
 }
 
 template <typename T>
 GRAYSCALE_AVX512 void convert_avx512(const Run<T>& run) {
-  convert_run(run, InterleavedAvx512());
+  convert_run<Avx512>(run);
 }
 
 template <typename T>
 GRAYSCALE_AVX2 void spread_avx2(const Run<T>& run) {
-  spread_run(run);
+  spread_run<Avx2>(run);
 }
 
 template <typename T>
 GRAYSCALE_AVX512 void spread_avx512(const Run<T>& run) {
-  spread_run(run);
+  spread_run<Avx512>(run);
 }
 
 // The one for this processor, as far as torch may use it: ATEN_CPU_CAPABILITY asks for less.
@@ -218,15 +271,27 @@ auto choose(void (*baseline)(const Run<T>&), void (*avx2)(const Run<T>&), void (
 
 #endif
 
-// Calls `body` for parts of rows, on torch's threads. They share the pixels and not the rows: there may be a
-// single row, or very short ones.
+// Calls `body` for parts of [0, size), on torch's threads. at::parallel_for is a template in a header, and
+// where that is compiled without OpenMP, as an extension is unless it asks for it, it is a plain loop. This
+// is the one inside of torch's library, which has its threads whatever the flags here.
+template <typename Body>
+void parallel_for(int64_t size, int64_t grain, const Body& body) {
+  const auto call = [](int64_t begin, int64_t end, void* context) {
+    (*static_cast<const Body*>(context))(begin, end);
+  };
+  const AOTITorchError error = torch_parallel_for(0, size, grain, call, const_cast<Body*>(&body));
+  TORCH_CHECK(error == AOTI_TORCH_SUCCESS, "rgb_to_grayscale: torch cannot run its threads");
+}
+
+// Calls `body` for parts of rows. Threads share the pixels and not the rows: there may be a single row, or
+// very short ones.
 template <typename T, typename Body>
 void for_each_run(const T* source, T* target, const Geometry& geometry, bool to_gray, const Body& body) {
   const Geometry::Dim& inner = geometry.dim[0];
   const int64_t width = geometry.width();
   const int64_t all = geometry.rows() * width;
   const bool is_streamed = all * static_cast<int64_t>(sizeof(T)) >= kStreamedBytes;
-  at::parallel_for(0, all, kGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(all, kGrain, [&](int64_t begin, int64_t end) {
     while (begin < end) {
       const int64_t row = begin / width;
       const int64_t column = begin - row * width;

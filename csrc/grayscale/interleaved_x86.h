@@ -6,15 +6,7 @@
 #include <cstdint>
 
 #include "luma.h"
-
-// gcc takes the lower half of the vectors unless it is told otherwise; clang cannot be told, in an attribute.
-#if defined(__clang__)
-#define GRAYSCALE_WHOLE_VECTORS ""
-#else
-#define GRAYSCALE_WHOLE_VECTORS ",prefer-vector-width=512"
-#endif
-#define GRAYSCALE_AVX2 __attribute__((target("avx2")))
-#define GRAYSCALE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl" GRAYSCALE_WHOLE_VECTORS)))
+#include "targets_x86.h"
 
 namespace grayscale {
 

@@ -222,3 +222,27 @@ def test_threads(kernel: ModuleType) -> None:
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+
+
+def test_threads_share_the_work(kernel: ModuleType) -> None:
+    # at::parallel_for is a loop without threads in an extension that is compiled without OpenMP, and says nothing.
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        pytest.skip("needs Linux to see what each thread has done")
+
+    def worked() -> dict[str, int]:
+        """Nanoseconds on a processor, by thread."""
+        return {task.name: int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()}
+
+    image = torch.randint(256, (3, 2160, 3840), dtype=torch.uint8)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        kernel.rgb_to_grayscale(image)
+        before = worked()
+        for _ in range(20):
+            kernel.rgb_to_grayscale(image)
+        shares = sorted(after - before.get(name, after) for name, after in worked().items())
+    finally:
+        torch.set_num_threads(threads)
+    assert shares[-2] > 0.2 * sum(shares)
