@@ -206,6 +206,21 @@ def test_a_reason_in_a_junit_report_of_pytests_own() -> None:
     assert [case.get("name") for case in root.iter("testcase")] == ["a", "changed"]
 
 
+def test_what_pytest_prints_when_it_writes_no_report(tmp_path: Path) -> None:
+    progress = Progress(tmp_path)
+    seen = nix_tests._Verbose(progress, lambda line: None)
+    for line in (
+        "tests/a.py::test_a PASSED [ 9%]",
+        "tests/a.py::test_b FAILED",
+        "tests/a.py::test_c SKIPPED (x)",
+    ):
+        seen.partial(line.split()[0])
+        seen.line(line)
+    seen.partial("tests/a.py::test_d ")
+    assert [progress.count(one) for one in ("passed", "failed", "skipped")] == [1, 1, 1]
+    assert progress.running == ("tests/a.py::test_d",)
+
+
 def test_a_junit_report_of_nothing(tmp_path: Path) -> None:
     progress = Progress(tmp_path)
     read_junit(b"<testsuites/>", progress, nix_tests._STORE_PATH)

@@ -108,3 +108,21 @@ def test_tests_of_another_build_are_refused(built: tuple[Machine, Path], tmp_pat
     assert made.returncode == 0, made.stderr
     code, errors, _ = again(built, "--build-dir", str(tmp_path / "build"))
     assert code == 1 and "are of another build than the variant" in errors, errors
+
+
+def test_tests_that_were_exported_run_on_another_machine(built: tuple[Machine, Path], tmp_path: Path) -> None:
+    machine, kernel = built
+    change(kernel, {"tests/test_tiny.py": PASSING + "@pytest.mark.kernels_ci\ndef test_more(): pass\n"})
+    file = tmp_path / "tests.nar.zst"
+    made = machine.build(kernel, CPU_NEW, options=["--export-tests", file])
+    assert made.returncode == 0, made.stderr
+    # The other machine has the variant as an artifact, and nothing of it in its store.
+    other = Machine(tmp_path / "other")
+    code, errors, report = again((other, kernel), "--nix-tests", str(file))
+    assert code == 0, errors
+    assert (report["verdict"], report["passed"], report["environment"]["kind"]) == ("passed", 2, "nix")
+    (tmp_path / "none").write_text("nothing")
+    code, errors, report = again((other, kernel), "--nix-tests", str(tmp_path / "none"))
+    assert (code, report) == (3, {}) and f"cannot import {tmp_path / 'none'}" in errors
+    code, errors, report = again((other, kernel), "--nix-tests", str(tmp_path / "missing"))
+    assert (code, report) == (2, {}) and "there is no such path in the store" in errors

@@ -37,6 +37,9 @@ _VERBOSE = re.compile(
 )
 
 
+_OUTCOMES = {"PASSED": "passed", "FAILED": "failed", "ERROR": "failed"}
+
+
 @dataclass
 class _Verbose:
     """Hears which test runs, by what pytest prints."""
@@ -61,6 +64,8 @@ class _Verbose:
             self._running = test
             self.progress.hear({"event": "start", "test": test})
         if found["outcome"]:
+            outcome = _OUTCOMES.get(found["outcome"], "skipped")
+            self.progress.hear({"event": "phase", "test": test, "when": "call", "outcome": outcome})
             self._end()
 
     def _end(self) -> None:
