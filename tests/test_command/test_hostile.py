@@ -221,9 +221,21 @@ def test_what_pytest_prints_when_it_writes_no_report(tmp_path: Path) -> None:
     assert progress.running == ("tests/a.py::test_d",)
 
 
-def test_a_junit_report_of_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("told", "passed", "not_run"),
+    [
+        ("", 0, 0),
+        # As pytest writes it with --setup-only, after pytest.exit(returncode=0), and with parts of tests.
+        ('<testsuite tests="0"><testcase name="a"/></testsuite>', 0, 1),
+        ('<testsuite tests="1"><testcase name="a"/><testcase/></testsuite>', 1, 1),
+        ('<testsuite tests="5"><testcase name="a"/><testcase name="b" time="1e999"/></testsuite>', 2, 0),
+        ('<testsuite><testcase name="a"><failure/></testcase><testcase name="a"/></testsuite>', 0, 0),
+    ],
+)
+def test_what_pytest_reports_of_tests_that_it_did_not_run(
+    tmp_path: Path, told: str, passed: int, not_run: int
+) -> None:
     progress = Progress(tmp_path)
-    read_junit(b"<testsuites/>", progress, nix_tests._STORE_PATH)
-    assert (progress.count("passed"), progress.selected) == (0, 0)
-    read_junit(b'<x><testcase name="a" time="1e999"/></x>', progress, re.compile("-"))
-    assert (progress.count("passed"), progress.cases["a"].seconds) == (1, 0.0)
+    read_junit(f"<testsuites>{told}</testsuites>".encode(), progress, nix_tests._STORE_PATH)
+    assert (progress.count("passed"), progress.not_run) == (passed, not_run)
+    assert all(case.seconds == 0 for case in progress.cases.values())

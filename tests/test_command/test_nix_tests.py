@@ -79,6 +79,13 @@ def test_no_test_selected_is_a_failure_although_the_builder_swallows_it(built: t
     assert (code, report["reason"]["kind"]) == (1, "none-selected"), errors
 
 
+def test_tests_that_were_only_prepared_are_a_failure(built: tuple[Machine, Path]) -> None:
+    change(built[1], {"tests/pytest.ini": "[pytest]\naddopts = --setup-only\n"})
+    code, errors, report = run(built, PASSING)
+    change(built[1], {"tests/pytest.ini": "[pytest]\n"})
+    assert (code, report["reason"]["kind"], report["passed"]) == (1, "ended-early", 0), errors
+
+
 def test_a_failure_has_its_line_in_the_repository(built: tuple[Machine, Path]) -> None:
     code, errors, report = run(built, PASSING + "    assert 1 == 2\n")
     assert (code, report["reason"]["kind"], report["failed"]) == (1, "failed", 1)

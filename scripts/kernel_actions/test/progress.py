@@ -361,9 +361,14 @@ def read_junit(data: bytes, progress: Progress, prefix: re.Pattern[str]) -> None
     """Take note of what a JUnit report of pytest's own says. ``prefix`` is what stands before the paths of
     files that are copies of the kernel's. Raises ``ParseError`` when it is none."""
     root = ElementTree.fromstring(data)
+    unused = 0
     for element in root.iter("testcase"):
         name = "::".join(part for part in (element.get("classname"), element.get("name")) if part)
         name = _name(name)
+        if not name:
+            # pytest was ended while this one ran.
+            unused += 1
+            continue
         outcomes = {child.tag: child for child in element}
         problem = outcomes.get("failure", outcomes.get("error"))
         if problem is None and "skipped" not in outcomes:
@@ -379,10 +384,21 @@ def read_junit(data: bytes, progress: Progress, prefix: re.Pattern[str]) -> None
                 progress.collection.append(Failure(name, "collection", case.reason, path, line))
                 continue
         seconds = element.get("time") or "0"
-        case.seconds = float(seconds) if seconds.replace(".", "", 1).isdigit() else 0.0
+        case.seconds = _seconds(float(seconds)) if seconds.replace(".", "", 1).isdigit() else 0.0
         case.has_ended = True
+        if name in progress.cases and progress.cases[name].outcome not in ("passed", "skipped"):
+            # Its fixtures have failed as well.
+            continue
         progress.cases[name] = case
-    progress.selected = progress._ended = len(progress.cases)
+    progress._ended = len(progress.cases)
+    progress.selected = progress._ended + unused
+    # pytest counts what it has run, and lists what it prepared as well (--setup-only).
+    counts = [element.get("tests", "") for element in root.iter("testsuite")]
+    if all(count.isdigit() for count in counts):
+        idle = len(progress.cases) - sum(map(int, counts))
+        passed = [case for case in progress.cases.values() if case.outcome == "passed"]
+        for case in passed[::-1][: max(0, idle)]:
+            case.has_passed = False
 
 
 def _junit_places(text: str, file: str | None, prefix: re.Pattern[str]) -> list[list[object]]:
