@@ -147,10 +147,13 @@ def _wanted(release: Release, there: OnHub, base: str) -> dict[str, Wanted]:
 
 
 def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]]) -> dict[str, Wanted]:
-    """The signature of each variant that has none: one that the Hub has of the same metadata.json, at one of
-    the revisions ``there``, or a new one where the release is to be signed."""
+    """The signature of each variant that has none: one that the Hub has of the same metadata.json and that
+    holds, at one of the revisions ``there``, or a new one where the release is to be signed."""
     found: dict[str, Wanted] = {}
     unsigned: dict[str, Path] = {}
+    signs = signing.wants(release.sign, is_embedded=release.hub.is_embedded)
+    # One that this repository made, where it signs; any that holds, where it does not.
+    holds = signing.remembering_checker(release.trust_config, signing.own() if signs else None)
     for one in release.candidates:
         metadata = release.local[f"{one.variant.path_in_repo}/metadata.json"]
         path = f"{one.variant.path_in_repo}/{signing.FILE_NAME}"
@@ -158,12 +161,15 @@ def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]])
             continue  # The builder signed it.
         for revision, files in there.items():
             kept, signature = files.get(f"{one.variant.path_in_repo}/metadata.json"), files.get(path)
-            if kept is not None and signature is not None and metadata.is_same(kept):
+            if kept is None or signature is None or not metadata.is_same(kept):
+                continue
+            data = client.read_file(release.hub, release.plan.repo_id, revision, path)
+            if data is not None and holds(metadata.source.read_bytes(), data):
                 found[path] = There(revision, path, signature)
                 break
         else:
             unsigned[path] = metadata.source
-    if unsigned and signing.wants(release.sign, is_embedded=release.hub.is_embedded):
+    if unsigned and signs:
         console.say(f"Signing {len(unsigned)} variant{'s' if len(unsigned) > 1 else ''}")
         with signing.signer(release.trust_config) as sign:
             found |= {path: sign(metadata.read_bytes()) for path, metadata in unsigned.items()}

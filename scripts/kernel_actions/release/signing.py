@@ -9,6 +9,7 @@ something is signed or a signature is checked.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ GITHUB_ISSUER = "https://token.actions.githubusercontent.com"
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 # A bundle has some kilobytes: a certificate, a signature and a proof of a dozen hashes.
-_LARGEST_BUNDLE = 1_000_000
+LARGEST_BUNDLE = 1_000_000
 _NO_IDENTITY = "this job may not ask for its identity, and nothing can be signed"
 _GIVE_IDENTITY = "add `id-token: write` to the permissions of the job, or leave signatures out: --sign never"
 
@@ -57,6 +58,13 @@ class Expected:
                 policy.OIDCSourceRepositoryURI(f"https://github.com/{self.identity}"),
             ]
         )
+
+
+class _Anybody:
+    """A policy that whoever signed is as good as any other."""
+
+    def verify(self, cert: Certificate) -> None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -124,24 +132,41 @@ class Checker:
         with _explained("check signatures"):
             self._verifier = Verifier(trusted_root=_configuration(trust_config, for_checks=True).trusted_root)
 
-    def check(self, metadata: bytes, bundle: Path, expected: Expected | None = None) -> Signature:
+    def check(self, metadata: bytes, bundle: bytes, expected: Expected | None = None) -> Signature:
         """Check the bundle of a metadata.json. Without ``expected`` anybody may have signed it."""
         from cryptography.x509 import ExtensionNotFound
         from sigstore.errors import Error
         from sigstore.models import Bundle
-        from sigstore.verify import policy
 
         try:
-            if bundle.stat().st_size > _LARGEST_BUNDLE:
+            if len(bundle) > LARGEST_BUNDLE:
                 return Signature("", f"has a {FILE_NAME} that is no bundle of Sigstore")
-            read = Bundle.from_json(bundle.read_bytes())
+            read = Bundle.from_json(bundle)
             said = _signer(read.signing_certificate)
-            required = policy.UnsafeNoOp() if expected is None else expected.policy()
+            required = _Anybody() if expected is None else expected.policy()
             self._verifier.verify_artifact(metadata, read, required)
         except (Error, ExtensionNotFound, ValueError, RecursionError) as error:
             reason = printable(str(error) or type(error).__name__)[:300]
             return Signature("", f"has a signature that does not hold: {reason}")
         return Signature(said)
+
+
+def remembering_checker(trust_config: str, expected: Expected | None) -> Callable[[bytes, bytes], bool]:
+    """Tells whether bundles hold, by one `Checker`, which is made when it is needed first."""
+    made: list[Checker] = []
+
+    def holds(metadata: bytes, bundle: bytes) -> bool:
+        if not made:
+            made.append(Checker(trust_config))
+        return not made[0].check(metadata, bundle, expected).problem
+
+    return holds
+
+
+def own() -> Expected | None:
+    """The repository of this job; ``None`` where it does not say."""
+    repository = os.environ.get("GITHUB_REPOSITORY", "")
+    return Expected(repository) if _REPOSITORY.fullmatch(repository) else None
 
 
 def _signer(certificate: Certificate) -> str:
@@ -183,6 +208,9 @@ def _configuration(path: str, *, for_checks: bool = False) -> ClientTrustConfig:
 @contextmanager
 def _explained(action: str) -> Iterator[None]:
     """Turn sigstore's errors, of many classes, into one line. None has the identity's token in it."""
+    # Its own warnings are about what is said here in one line.
+    for name in ("sigstore", "tuf"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield
     except KernelActionsError:
