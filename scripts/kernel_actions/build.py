@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import built, console, git, github, loading, manifest, process
+from kernel_actions import built, console, git, github, loading, manifest, markdown, process
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.local_builder import compilation, layout, project, sources, target, toolchain
@@ -178,7 +178,11 @@ def _run_locally(options: Options) -> int:
     print(console.table(header, [row]))
     if options.format == "github":
         github.set_outputs({"variant": report.variant, "path": str(report.path), "archive": archive})
-        github.add_summary(f"### Build\n\n{console.markdown_table(header, [row])}")
+        github.add_summary(
+            markdown.join(
+                markdown.heading("passed", f"Build: {report.variant}, {took}"), markdown.table(header, [row])
+            )
+        )
     return EXIT_DONE
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from kernel_actions import console, github, lock
+from kernel_actions import console, github, lock, markdown
 from kernel_actions.errors import (
     EXIT_DONE,
     KernelActionsError,
@@ -433,4 +433,5 @@ def _print(form: str, cache: Path, wanted: Sequence[Wanted], fetched: Sequence[i
         print(f"Load it without a network by: HF_HUB_CACHE={cache} HF_HUB_OFFLINE=1")
     if form == "github":
         github.set_outputs({"cache": str(cache)})
-        github.add_summary(f"### Locked kernels\n\n{console.markdown_table(_HEADER, rows)}")
+        title = f"{len(wanted)} locked kernel{'' if len(wanted) == 1 else 's'} are in the cache"
+        github.add_summary(markdown.join(markdown.heading("passed", title), markdown.table(_HEADER, rows)))

@@ -25,6 +25,7 @@ from kernel_actions import (
     github,
     loading,
     manifest,
+    markdown,
     planning,
     process,
     release,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 _STAGES = ("plan", "build", "test", "compliance", "stage", "verify", "promote", "load")
 _CONFIGURATION = ("conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+# What became of a stage that did not end well.
+_ENDED = ("failed", "interrupted")
 Made = TypeVar("Made")
 
 
@@ -78,13 +81,27 @@ class Progress:
             console.say(f"[{len(self.done) + 1}/{len(self.names)}] {name}")
             outcome, made = action()
         except BaseException as error:
-            word = "interrupted" if isinstance(error, Interrupted) else "failed"
+            word = _ENDED[isinstance(error, Interrupted)]
             self.done.append(Stage(name, Outcome(word, ""), time.monotonic() - started))
             raise
         seconds = time.monotonic() - started if outcome.seconds is None else outcome.seconds
         self.done.append(Stage(name, outcome, seconds))
         console.say(f"      {outcome.result} ({console.duration(seconds)})")
         return made
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all stages were done."""
+        return len(self.done) == len(self.names) and self.done[-1].outcome.result not in _ENDED
+
+    def steps(self) -> list[markdown.Step]:
+        """The stages one after the other, for a timeline."""
+        found: list[markdown.Step] = []
+        start = 0.0
+        for one in self.done:
+            found.append(markdown.Step("", one.name, start, one.seconds, one.outcome.result in _ENDED))
+            start += one.seconds
+        return found
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """The table's rows, one for each stage."""
@@ -282,4 +299,15 @@ def _print(form: str, progress: Progress) -> None:
         return
     print(console.table(header, progress.rows()))
     if form == "github":
-        github.add_summary("### Pipeline\n\n" + console.markdown_table(header, progress.rows()))
+        took = console.duration(sum(one.seconds for one in progress.done))
+        is_done = progress.is_done
+        title = (
+            f"Pipeline: all of it in {took}" if is_done else f"Pipeline: ended in {progress.done[-1].name}"
+        )
+        github.add_summary(
+            markdown.join(
+                markdown.heading("passed" if is_done else "failed", title),
+                markdown.table(header, progress.rows()),
+                markdown.timeline(progress.steps()),
+            )
+        )

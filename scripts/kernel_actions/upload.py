@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_actions import built, console, digests, environment, github, manifest
+from kernel_actions import built, console, digests, environment, github, manifest, markdown
 from kernel_actions.built import BuiltVariant
 from kernel_actions.cli import Options
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
@@ -183,9 +183,13 @@ def _report(options: Options, published: Published) -> None:
     print("\n".join(lines))
     if options.format == "github":
         github.set_outputs({"commit": uploaded.commit, "url": uploaded.url})
-        text = "\n\n".join(console.markdown_text(line) for line in lines)
-        title = console.markdown_text(f"Upload to {published.branch} of {published.repo_id}")
-        github.add_summary(f"### {title}\n\n{console.markdown_table(_HEADER, rows)}\n{text}\n")
+        verdict: markdown.Verdict = "planned" if options.dry_run else "passed"
+        title = f"Upload to {published.branch} of {published.repo_id}"
+        github.add_summary(
+            markdown.join(
+                markdown.heading(verdict, title), markdown.lines(lines), markdown.table(_HEADER, rows)
+            )
+        )
 
 
 def _sentence(options: Options, uploaded: Uploaded) -> str:

@@ -161,7 +161,7 @@ def test_outputs_and_summary_of_a_job(kernel: Kernel, tmp_path: Path) -> None:
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
     assert "\npassed\n" in output.read_text() and "torch-cpu.benchmark.svg\n" in output.read_text()
-    assert "✅ torch-cpu: 1 workload measured" in summary.read_text()
+    assert "### ✅ Benchmarks of torch-cpu: 1 workload measured" in summary.read_text()
 
 
 @pytest.mark.slow

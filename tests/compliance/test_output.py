@@ -114,7 +114,7 @@ def test_github(broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert {one["rule"] for one in findings} >= {"KA104", "KA305", "KA504", "KA705"}
     assert "!%2Cb%25%0A%3A%3Aerror%3A%3Ac.pyc::is Python bytecode" in said.err
     summary = (broken.parent / "GITHUB_STEP_SUMMARY").read_text()
-    assert "❌ not compliant: 19 errors and 1 warning in the sources and 1 variant" in summary
+    assert "### ❌ Not compliant: 19 errors and 1 warning in the sources and 1 variant" in summary
     assert "| KA104 | error | build.toml:18:3 |" in summary
 
 

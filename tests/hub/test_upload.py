@@ -271,7 +271,7 @@ def test_outputs_and_summary_of_an_action(
     output = (tmp_path / "output").read_text()
     assert output.startswith("commit<<")
     assert f"\n{shared.url}/kernels/{repo_id}/tree/v1\n" in output
-    assert (tmp_path / "summary").read_text().startswith("### Upload to v1 of acme/")
+    assert (tmp_path / "summary").read_text().startswith("### ✅ Upload to v1 of acme/")
 
 
 # Gates.

@@ -300,7 +300,7 @@ def test_the_workflow_example_is_enough_for_a_pull_request(tmp_path: Path) -> No
     (author / ".github" / "workflows" / "smallest.yml").write_text((EXAMPLES / "workflow.yml").read_text())
     done = run(author, tmp_path / "act", "http://127.0.0.1:1", "pull_request", "smallest")
     assert (done.returncode, done.results) == (0, {"build": "success"}), done.log
-    for title in ("Compliance", "Build", f"Tests of {VARIANT}"):
+    for title in ("✅ Compliant: ", "✅ Build: ", f"✅ {VARIANT}: "):
         assert f"Summary - ### {title}" in done.log.replace("\\", "")
 
 

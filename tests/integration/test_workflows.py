@@ -1,144 +1,141 @@
-"""The templates, as users copy them, run by act through org/kernel-actions/<name>@v1."""
+"""The templates, as authors copy them, run by act through org/kernel-actions/<name>@v1: on pushes, on pull
+requests of branches and of forks, and from the Actions tab. Kernels are built by Nix, in its sandbox."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import act, author_repository, embedded_hub, git
+from tests.integration.conftest import ROOT, act, author_repository, embedded_hub, git
+from tests.integration.workflows import KERNEL, REPLACED, SECRETS, Author, Run, pull_request
+from tests.nix.conftest import CPU_NEW, CUDA, nix_is_missing
+
+REVIEWED = "required_reviewers\n"
+PUSH = {"ref": "refs/heads/main", "repository": {"full_name": "me/tiny"}}
+SPY = """
+import os
+import pathlib
 
 
-@pytest.fixture
-def author(tmp_path: Path) -> Path:
-    """An author's repository: the example kernel, with few tests, and the templates copied into it."""
-    return author_repository(tmp_path / "author")
+@pytest.mark.kernels_ci
+def test_spy():
+    pathlib.Path({seen!r}).write_text(str(dict(os.environ)))
+"""
+needs_nix = pytest.mark.skipif(nix_is_missing(), reason="Nix is not installed")
 
 
-def test_build_and_test_publishes_what_passed(author: Path, tmp_path: Path) -> None:
-    variant = "torch213-cxx11-cpu-x86_64-linux"
-    with embedded_hub(tmp_path / "hub") as address:
-        finished = act(author, tmp_path / "act", "push", "--var", f"KERNEL_HUB={address}")
-        log = finished.stdout + finished.stderr
-        assert finished.returncode == 0, log
-        from huggingface_hub import HfApi
-
-        api = HfApi(endpoint=address, token=False)
-        files = api.list_repo_files("kernel-actions/grayscale", repo_type="kernel", revision="v1")
-        commits = api.list_repo_commits("kernel-actions/grayscale", repo_type="kernel", revision="v1")
-        card = api.list_repo_files("kernel-actions/grayscale", repo_type="kernel")
-    assert f"build/{variant}/metadata.json" in files
-    assert any(re.fullmatch(rf"build/{variant}/_grayscale_cpu_\w+\.abi3\.so", path) for path in files)
-    # One commit for the variants, on the repository's first.
-    assert len(commits) == 2
-    assert "README.md" in card
-    # The outputs, as act reads them: the plan of the first job, and the report of the second.
-    assert '"include":[{"kernel":"grayscale"' in log
-    assert re.search(r"::set-output:: passed=\d\d", log)
-    assert re.search(r"::set-output:: commit=[0-9a-f]{40}", log)
-    for title in ("Build variants", "Build", f"Tests of {variant}", "Upload to v1 of"):
-        assert f"Summary - ### {title}" in log.replace("\\", "")
-    artifact = tmp_path / "act" / "artifacts" / f"grayscale-{variant}-1"
-    report = json.loads((artifact / f"{variant}.test-report.json").read_text())
-    assert report["verdict"] == "passed"
-    metadata = json.loads((artifact / variant / "metadata.json").read_text())
-    assert metadata["provenance"]["kernel"]["commit"] == git(author, "rev-parse", "HEAD").strip()
+def ran(run: Run, job: str) -> set[str]:
+    """The names that jobs of a matrix had, of those that began with ``job``."""
+    return set(re.findall(rf"^\[[^/\]]+/{job} (\S+?)(?:-\d)?\s*\]", run.log, re.MULTILINE))
 
 
+def assert_no_secret(run: Run) -> None:
+    """Nothing that was logged or handed over has a secret in it."""
+    kept = "".join(path.read_text(errors="replace") for path in run.artifacts.rglob("*") if path.is_file())
+    for secret in SECRETS.values():
+        assert secret not in run.log and secret not in kept
+
+
+@needs_nix
+def test_a_push_is_built_by_nix_and_tested(tmp_path: Path) -> None:
+    author = Author(tmp_path, "build-and-test")
+    run = author.run("build-and-test", "push", payload=PUSH)
+    assert run.returncode == 0, run.log
+    # Nobody has to approve a push.
+    assert run.results == {name: "success" for name in ("plan", "build", "test", "tested")}
+    assert ran(run, "Build") == ran(run, "Test") == {CPU_NEW, CUDA}
+    for name in (CPU_NEW, CUDA):
+        assert run.artifact(f"built-tiny-{name}") == [f"{name}.tar"]
+    (path,) = (run.artifacts / f"tested-tiny-{CPU_NEW}").iterdir()
+    report = json.loads(path.read_text())
+    assert (report["verdict"], report["passed"]) == ("passed", 1)
+    assert "untested, as kernel-actions.toml allows" in run.log
+    assert_no_secret(run)
+
+
+@needs_nix
 @pytest.mark.slow
-def test_a_failing_test_stops_the_job_and_nothing_is_published(author: Path, tmp_path: Path) -> None:
-    test = author / "tests" / "kernel" / "test_wrong.py"
-    test.write_text("import pytest\n\n@pytest.mark.kernels_ci\ndef test_it():\n    assert 1 == 2\n")
-    git(author, "add", "--all")
-    git(author, "commit", "--quiet", "--message=Add a wrong test")
-    with embedded_hub(tmp_path / "hub") as address:
-        finished = act(author, tmp_path / "act", "push", "--var", f"KERNEL_HUB={address}")
-        log = finished.stdout + finished.stderr
-        assert finished.returncode == 1, log
-        from huggingface_hub import HfApi
-
-        assert not HfApi(endpoint=address, token=False).repo_exists(
-            "kernel-actions/grayscale", repo_type="kernel"
-        )
-    assert "tests/kernel/test_wrong.py" in log and "assert 1 == 2" in log
-    assert not list((tmp_path / "act" / "artifacts").iterdir())
+def test_a_test_that_fails_fails_the_gate_and_is_reported(tmp_path: Path) -> None:
+    author = Author(tmp_path, "build-and-test")
+    author.change({"tests/test_tiny.py": KERNEL["tests/test_tiny.py"].replace("== 6", "== 7")})
+    run = author.run("build-and-test", "pull_request", payload=pull_request(fork=False))
+    assert run.returncode == 1
+    assert run.results["tested"] == run.results["test"] == "failure"
+    assert "assert 6 == 7" in run.log and "test failure" in run.log
+    # The report of the failure is handed over all the same.
+    (path,) = (run.artifacts / f"tested-tiny-{CPU_NEW}").iterdir()
+    assert json.loads(path.read_text())["verdict"] == "failed"
 
 
+@needs_nix
 @pytest.mark.slow
-def test_a_pull_request_of_a_fork_sees_no_secret_and_publishes_nothing(author: Path, tmp_path: Path) -> None:
-    planted = tmp_path / "planted"
-    text = f'"; touch {planted}; $(touch {planted}) `touch {planted}`'
-    pull_request = {"number": 1, "title": text, "body": text, "head": {"ref": text}}
-    event = tmp_path / "event.json"
-    event.write_text(json.dumps({"pull_request": pull_request}))
-    # The kernel's tests, which are the fork's code, write down what they see.
+def test_what_does_not_compile_is_not_tested_and_fails_the_gate(tmp_path: Path) -> None:
+    author = Author(tmp_path, "build-and-test")
+    author.change({"csrc/luma.cpp": "int broken(\n"})
+    run = author.run("build-and-test", "push", payload=PUSH)
+    assert run.returncode == 1
+    assert run.results["build"] == run.results["tested"] == "failure"
+    assert "test" not in run.started and "csrc/luma.cpp" in run.log
+    assert "build failure, test skipped" in run.log
+
+
+@needs_nix
+@pytest.mark.slow
+def test_a_fork_gets_hosted_runners_and_no_secret(tmp_path: Path) -> None:
+    author = Author(tmp_path, "build-and-test")
     seen = tmp_path / "seen"
-    (author / "tests" / "kernel" / "test_spy.py").write_text(
-        "import os, pathlib, pytest\n\n@pytest.mark.kernels_ci\ndef test_it():\n"
-        f"    pathlib.Path({str(seen)!r}).write_text(str(dict(os.environ)))\n"
-    )
-    git(author, "add", "--all")
-    git(author, "commit", "--quiet", "--message=Spy")
-    with embedded_hub(tmp_path / "hub") as address:
-        finished = act(
-            author, tmp_path / "act", "pull_request", "--eventpath", str(event),
-            "--var", f"KERNEL_HUB={address}",
-            "--secret", "HF_TOKEN=hf_planted", "--secret", "GITHUB_TOKEN=gh_planted",
-        )  # fmt: skip
-        log = finished.stdout + finished.stderr
-        assert finished.returncode == 0, log
-        from huggingface_hub import HfApi
-
-        assert not HfApi(endpoint=address, token=False).repo_exists(
-            "kernel-actions/grayscale", repo_type="kernel"
-        )
-    assert "planted" not in seen.read_text().replace(str(planted), "")
-    assert not planted.exists()
+    author.change({"tests/test_tiny.py": KERNEL["tests/test_tiny.py"] + SPY.format(seen=str(seen))})
+    run = author.run("build-and-test", "pull_request", payload=pull_request(fork=True))
+    # What hosted runners can do is done; the job for the GPU's runner is not even started.
+    assert run.results["approve"] == run.results["build"] == run.results["test"] == "success"
+    assert ran(run, "Build") == {CPU_NEW, CUDA} and ran(run, "Test") == {CPU_NEW}
+    # That is not enough to be merged.
+    assert run.returncode == 1 and run.results["tested"] == "failure"
+    assert "1 variants need a runner that a fork gets when its run was approved" in run.log
+    assert_no_secret(run)
+    assert not any(secret in seen.read_text() for secret in SECRETS.values())
 
 
-def test_a_pull_request_is_checked(author: Path, tmp_path: Path) -> None:
-    passed = act(author, tmp_path / "act", "pull_request", workflow="pr-compliance")
-    assert passed.returncode == 0, passed.stdout + passed.stderr
-    source = author / "torch-ext" / "grayscale" / "__init__.py"
-    source.write_text(source.read_text().replace("__all__", "__none__"))
-    git(author, "commit", "--quiet", "--all", "--message=Break a rule")
-    failed = act(author, tmp_path / "act", "pull_request", workflow="pr-compliance")
-    log = failed.stdout + failed.stderr
-    assert failed.returncode == 1
-    assert "KA302" in log and "torch-ext/grayscale/__init__.py" in log
-    assert "Build one variant" not in log.partition("KA302")[2]
-
-
+@needs_nix
 @pytest.mark.slow
-def test_a_release_is_staged_verified_promoted_and_tagged(author: Path, tmp_path: Path) -> None:
-    with embedded_hub(tmp_path / "hub") as address:
-        arguments = (
-            "--var", f"KERNEL_HUB={address}", "--var", "KERNEL_RELEASE_PARTIAL=true",
-            "--input", "bump=auto", "--secret", "HF_TOKEN=hf_planted",
-        )  # fmt: skip
-        from huggingface_hub import HfApi
+def test_a_fork_gets_all_runners_once_somebody_had_to_approve(tmp_path: Path) -> None:
+    author = Author(tmp_path, "build-and-test")
+    run = author.run("build-and-test", "pull_request", payload=pull_request(fork=True), rules=REVIEWED)
+    assert run.returncode == 0, run.log
+    assert ran(run, "Test") == {CPU_NEW, CUDA}
+    assert "api repos/" in author.gh_log.read_text()
+    assert_no_secret(run)
 
-        api = HfApi(endpoint=address, token=False)
-        dry = act(
-            author, tmp_path / "dry", "workflow_dispatch", *arguments, "--input", "dry-run=true",
-            workflow="release",
-        )  # fmt: skip
-        assert dry.returncode == 0, dry.stdout + dry.stderr
-        assert not api.repo_exists("kernel-actions/grayscale", repo_type="kernel")
-        finished = act(
-            author, tmp_path / "act", "workflow_dispatch", *arguments, "--input", "dry-run=false",
-            workflow="release",
-        )  # fmt: skip
-        log = finished.stdout + finished.stderr
-        assert finished.returncode == 0, log
-        refs = api.list_repo_refs("kernel-actions/grayscale", repo_type="kernel")
-        record = api.hf_hub_download(
-            "kernel-actions/grayscale", "kernel-actions.json", repo_type="kernel", revision="v1",
-            cache_dir=tmp_path / "cache",
-        )  # fmt: skip
-    assert {branch.name for branch in refs.branches} == {"main", "v1"}
-    assert [tag.name for tag in refs.tags] == ["v1.0.0"]
-    assert json.loads(Path(record).read_text())["commit"] == git(author, "rev-parse", "HEAD").strip()
-    assert "hf_planted" not in log
+
+@needs_nix
+@pytest.mark.slow
+def test_the_reusable_workflow_does_what_its_template_does(tmp_path: Path) -> None:
+    author = Author(tmp_path)
+    text = (ROOT / ".github" / "workflows" / "build-and-test.yml").read_text()
+    # act does not know `$/`, nor another repository's workflow.
+    text = re.sub(r"\$/([a-z-]+)", r"org/kernel-actions/\1@v1", text)
+    text = text.replace("free-disk: true # on GitHub's runners alone", REPLACED["free-disk: true # on GitHub's runners alone"])
+    caller = """\
+name: Mine
+on: push
+permissions: {}
+jobs:
+  kernel:
+    permissions: {contents: read, actions: read}
+    uses: ./.github/workflows/called.yml
+    with:
+      kernel-dir: .
+      scope: release
+      only: "*-cpu-*"
+      test-environment: current
+"""
+    author.change({".github/workflows/called.yml": text, ".github/workflows/mine.yml": caller})
+    run = author.run("mine", "push", payload=PUSH)
+    assert run.returncode == 0, run.log
+    assert run.artifact(f"built-tiny-{CPU_NEW}") and not run.artifact(f"built-tiny-{CUDA}")
+    (path,) = (run.artifacts / f"tested-tiny-{CPU_NEW}").iterdir()
+    assert json.loads(path.read_text())["environment"]["kind"] == "current"

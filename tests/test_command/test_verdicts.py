@@ -279,7 +279,7 @@ def test_a_variant_may_go_untested_for_a_reason(kernel: Path, tmp_path: Path) ->
     assert finished.returncode == 0, finished.errors
     assert finished.report is not None
     assert (finished.report["verdict"], finished.report["allowed"]) == ("untested", "no *such* card <b>")
-    assert "**Untested**, as kernel-actions.toml allows: no \\*such\\* card &lt;b&gt;" in summary.read_text()
+    assert "Untested, as kernel-actions.toml allows: no \\*such\\* card &lt;b&gt;" in summary.read_text()
     assert "::warning title=untested::torch-cpu is untested: no *such* card <b>" in finished.errors
     # A test that fails is a failure nevertheless.
     finished = run(kernel, LOADED + "def test_a(): assert 0\n")

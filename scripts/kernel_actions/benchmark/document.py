@@ -48,7 +48,7 @@ def _section(folder: Path, name: str, link: str) -> str:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     plot = f"![What the plot shows is in the table below it]({link}/{name}.svg)\n\n"
-    return (plot if (folder / f"{name}.svg").is_file() else "") + show.markdown(report)
+    return (plot if (folder / f"{name}.svg").is_file() else "") + show.as_markdown(report)
 
 
 def main(arguments: list[str]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_actions import built, console, github
+from kernel_actions import built, console, github, markdown
 from kernel_actions.benchmark import plot
 from kernel_actions.benchmark.decide import Comparison
 from kernel_actions.benchmark.model import Clock, Report, Workload
@@ -59,7 +59,7 @@ def show(report: Report, form: str, written: Written, kernel_dir: Path) -> None:
         print(json.dumps(report.as_json(), indent=2))
         return
     if form == "markdown":
-        print(markdown(report))
+        print(as_markdown(report))
         return
     header, rows = table(report)
     with github.untrusted_output():
@@ -87,20 +87,18 @@ def show(report: Report, form: str, written: Written, kernel_dir: Path) -> None:
                 "picture": written.png.as_posix() if written.png else "",
             }
         )
-        mark = "✅" if report.verdict == "passed" else "❌"
-        github.add_summary(
-            f"### Benchmarks of {console.markdown_text(report.variant)}\n\n"
-            f"{mark} {console.markdown_text(sentence(report))}\n\n{markdown(report)}"
-        )
+        outcome: markdown.Verdict = "passed" if report.verdict == "passed" else "failed"
+        heading = markdown.heading(outcome, f"Benchmarks of {sentence(report)}")
+        github.add_summary(markdown.join(heading, as_markdown(report)))
 
 
-def markdown(report: Report) -> str:
+def as_markdown(report: Report) -> str:
     """The report as Markdown: the machine, the table, and what has to be said beside it."""
     header, rows = table(report, has_bars=True)
-    parts = [console.markdown_text(machine(report)), ""]
+    parts = [markdown.text(machine(report)), ""]
     if rows:
-        parts += [console.markdown_table([console.markdown_text(one) for one in header], rows).rstrip(), ""]
-    parts += [f"- {console.markdown_text(line)}" for line in notes(report)]
+        parts += [markdown.table(tuple(map(markdown.text, header)), rows).rstrip(), ""]
+    parts += [f"- {markdown.text(line)}" for line in notes(report)]
     return "\n".join(parts).rstrip() + "\n"
 
 

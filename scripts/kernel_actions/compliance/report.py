@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from kernel_actions import console, github
+from kernel_actions import console, github, markdown
 from kernel_actions.compliance.engine import Finding, Report
 from kernel_actions.errors import printable
 
@@ -128,13 +128,14 @@ def _compact(report: Report) -> str:
 
 
 def _markdown(report: Report) -> str:
-    mark = "✅" if report.is_passed else "❌"
-    text = f"### Compliance\n\n{mark} {console.markdown_text(report.verdict)}\n"
-    if report.findings:
-        text += "\n" + console.markdown_table(_HEADER, _rows(report))
-        text += "\n" + console.markdown_table(("rule", "what to do"), _repairs(report))
-    if report.waived:
-        text += "\n" + console.markdown_table(_WAIVED_HEADER, _waived_rows(report))
-    for changed in report.changed:
-        text += f"\n{console.markdown_text(str(changed))}\n"
-    return text
+    verdict: markdown.Verdict = (
+        "failed" if not report.is_passed else "warned" if report.warnings else "passed"
+    )
+    waived = markdown.table(_WAIVED_HEADER, _waived_rows(report))
+    return markdown.join(
+        markdown.heading(verdict, report.verdict[0].upper() + report.verdict[1:]),
+        markdown.table(_HEADER, _rows(report)) if report.findings else "",
+        markdown.table(("rule", "what to do"), _repairs(report)) if report.findings else "",
+        markdown.details(f"{len(report.waived)} waived", waived) if report.waived else "",
+        markdown.lines(str(changed) for changed in report.changed),
+    )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import built, console, github
+from kernel_actions import built, console, github, markdown
 from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongInput
 from kernel_actions.hub import client
 from kernel_actions.lock import check, lockfile, platforms, project, update
@@ -89,10 +89,14 @@ def _print_check(form: str, checked: Sequence[Checked], problems: Sequence[Probl
         print(console.table(_HEADER, rows))
     if form == "github":
         github.set_outputs({"changed": "false", "outdated": json.dumps(outdated), "diff": ""})
+        verdict: markdown.Verdict = "failed" if problems else "warned" if outdated else "passed"
+        newer = f", {len(outdated)} outdated" if outdated else ""
         github.add_summary(
-            "### kernels.lock\n\n"
-            + console.markdown_table(_HEADER, rows)
-            + "".join(f"\n- {console.markdown_text(one.what)}" for one in problems)
+            markdown.join(
+                markdown.heading(verdict, f"kernels.lock: {_kernels(len(checked))}{newer}"),
+                markdown.bullets(one.what for one in problems),
+                markdown.table(_HEADER, rows),
+            )
         )
 
 
@@ -162,7 +166,7 @@ def _print_update(
         print(json.dumps(value, indent=2))
         return
     rows = [_row(one) for one in changes if not one.is_empty]
-    said = f"{path} locks {len(after)} kernel{'' if len(after) == 1 else 's'}"
+    said = f"{path} locks {_kernels(len(after))}"
     if not is_changed:
         said += ", and is as it was"
     with github.untrusted_output():
@@ -171,10 +175,15 @@ def _print_update(
             print()
         print(said)
     if form == "github":
-        diff = console.markdown_table(_CHANGES, rows) if rows else ""
+        diff = markdown.table(_CHANGES, rows) if rows else ""
         outdated = json.dumps([])
         github.set_outputs({"changed": str(is_changed).lower(), "outdated": outdated, "diff": diff})
-        github.add_summary(f"### kernels.lock\n\n{diff or 'Nothing is newer.'}\n")
+        title = "was updated" if is_changed else "nothing is newer"
+        github.add_summary(markdown.join(markdown.heading("passed", f"kernels.lock: {title}"), diff))
+
+
+def _kernels(count: int) -> str:
+    return f"{count} kernel{'' if count == 1 else 's'}"
 
 
 def _row(one: Change) -> tuple[str, ...]:

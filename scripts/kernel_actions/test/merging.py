@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from kernel_actions import built, console, github
+from kernel_actions import built, console, coverage, github, markdown
 from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongInput
 from kernel_actions.test.model import SCHEMA, Verdict
-from kernel_actions.test.show import SIGNS
+from kernel_actions.test.show import VERDICTS
 
 SUFFIX = ".test-report.json"
 # The merged reports, in the folder that they were found in.
@@ -65,9 +65,7 @@ def merge(folder: Path, variants: Sequence[str], form: str) -> int:
         for one in _untested(entries):
             print(one)
     if form == "github":
-        header, rows = table(entries, missing)
-        listed = "".join(f"- {console.markdown_text(one)}\n" for one in _untested(entries))
-        github.add_summary(f"### Tests\n\n{console.markdown_table(header, rows)}\n{listed}")
+        github.add_summary(summary(entries, missing))
         verdict = "failed" if _errors(entries, missing) else "passed"
         passed = str(sum(one.passed for one in entries))
         github.set_outputs({"passed": passed, "verdict": verdict, "report": str(folder / FILE_NAME)})
@@ -77,6 +75,38 @@ def merge(folder: Path, variants: Sequence[str], form: str) -> int:
             errors[0].what, where=errors[0].where, repair=errors[0].repair, others=tuple(errors[1:])
         )
     return EXIT_DONE
+
+
+def summary(entries: Sequence[Entry], missing: Sequence[str]) -> str:
+    """The merged reports as Markdown: the verdict, why, the grid, and each variant on each GPU."""
+    errors = _errors(entries, missing)
+    count = len({one.variant for one in entries} | set(missing))
+    passed = sum(one.passed for one in entries)
+    verdict: markdown.Verdict = "failed" if errors else "warned" if _untested(entries) else "passed"
+    header, rows = table(entries, missing)
+    return markdown.join(
+        markdown.heading(verdict, f"Tests of {count} variant{'' if count == 1 else 's'}: {passed} passed"),
+        markdown.bullets(one.what for one in errors),
+        coverage.as_markdown(coverage.grid(_places(entries, missing))),
+        markdown.bullets(_untested(entries)),
+        markdown.details("Each variant", markdown.table(tuple(map(markdown.text, header)), rows)),
+    )
+
+
+def _places(entries: Sequence[Entry], missing: Sequence[str]) -> Iterator[coverage.Entry]:
+    """Each variant's place in the grid; on several GPUs, what failed counts, else all that it passed on."""
+    for name in dict.fromkeys([*missing, *(one.variant for one in entries)]):
+        found = [one for one in entries if one.variant == name]
+        on = {one.verdict: coverage.short_gpu(one.gpu) for one in found}
+        if not found:
+            yield coverage.of_name(name, "untested")
+        elif "failed" in on:
+            yield coverage.of_name(name, "failed", on["failed"])
+        elif "passed" in on:
+            gpus = dict.fromkeys(coverage.short_gpu(one.gpu) for one in found if one.verdict == "passed")
+            yield coverage.of_name(name, "tested", ", ".join(gpus))
+        else:
+            yield coverage.of_name(name, "waived", "untested")
 
 
 def read_all(folder: Path) -> tuple[Entry, ...]:
@@ -161,7 +191,7 @@ def as_json(entries: Sequence[Entry], missing: Sequence[str]) -> dict[str, Any]:
 def _cell(one: Entry) -> str:
     counts = f"{one.passed} passed" + (f", {one.failed} failed" if one.failed else "")
     counts += f", {one.not_run} not run" if one.not_run else ""
-    return f"{SIGNS[one.verdict]} " + ("untested" if one.verdict == "untested" else counts)
+    return f"{markdown.SIGNS[VERDICTS[one.verdict]]} " + ("untested" if one.verdict == "untested" else counts)
 
 
 def _untested(entries: Sequence[Entry]) -> list[str]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernel_actions import console, github
+from kernel_actions import console, github, markdown
 from kernel_actions.errors import Place, printable
 from kernel_actions.test import model
 from kernel_actions.test.model import TestReport
@@ -15,7 +15,9 @@ from kernel_actions.test.model import TestReport
 _ANNOTATIONS = 10
 _ROWS = 50
 _HEADER = ("failed", "where", "why")
-SIGNS = {"passed": "✅", "failed": "❌", "untested": "⚠️"}
+VERDICTS: dict[model.Verdict, markdown.Verdict] = {
+    "passed": "passed", "failed": "failed", "untested": "warned",
+}  # fmt: skip
 
 
 def show(form: str, report: TestReport, kernel_dir: Path, path: Path) -> None:
@@ -45,29 +47,25 @@ def show(form: str, report: TestReport, kernel_dir: Path, path: Path) -> None:
 
 def summary(report: TestReport) -> str:
     """The report as Markdown. What comes from the kernel is shown as text."""
-    text = console.markdown_text
-    lines = [f"### Tests of {text(report.variant)}", ""]
     counts = f"{report.summary} in {console.duration(report.seconds)}{_where(report)}"
-    lines += [f"{SIGNS[report.verdict]} {text(counts)}", ""]
-    if report.allowed is not None:
-        lines += [f"**Untested**, as kernel-actions.toml allows: {text(report.allowed)}", ""]
-    if report.reason is not None and (report.reason.kind != "failed" or not report.failures):
-        lines += [text(report.reason.text), ""]
+    has_own_reason = report.reason is not None and (report.reason.kind != "failed" or not report.failures)
     rows = _rows(report)
-    if rows:
-        lines += [console.markdown_table(_HEADER, rows[:_ROWS])]
-        if len(rows) > _ROWS:
-            lines += [f"{len(rows) - _ROWS} more are in the report.", ""]
-    lines += [f"- {text(note)}" for note in _notes(report)]
-    if report.slowest:
-        timed = [(one.test, console.duration(one.seconds)) for one in report.slowest]
-        lines += ["", "<details><summary>Slowest tests</summary>", ""]
-        lines += [console.markdown_table(("test", "time"), timed), "</details>"]
-    if report.skips:
-        skipped = [(one.test, one.reason) for one in report.skips[:_ROWS]]
-        lines += ["", f"<details><summary>Skipped: {report.skipped}</summary>", ""]
-        lines += [console.markdown_table(("test", "why"), skipped), "</details>"]
-    return "\n".join(lines) + "\n"
+    timed = [(one.test, console.duration(one.seconds)) for one in report.slowest]
+    skipped = [(one.test, one.reason) for one in report.skips[:_ROWS]]
+    return markdown.join(
+        markdown.heading(VERDICTS[report.verdict], f"{report.variant}: {counts}"),
+        markdown.lines([f"Untested, as kernel-actions.toml allows: {report.allowed}"])
+        if report.allowed is not None
+        else "",
+        markdown.lines([report.reason.text]) if report.reason is not None and has_own_reason else "",
+        markdown.table(_HEADER, rows[:_ROWS]) if rows else "",
+        f"{len(rows) - _ROWS} more are in the report." if len(rows) > _ROWS else "",
+        markdown.bullets(_notes(report)),
+        markdown.details("Slowest tests", markdown.table(("test", "time"), timed)) if timed else "",
+        markdown.details(f"Skipped: {report.skipped}", markdown.table(("test", "why"), skipped))
+        if skipped
+        else "",
+    )
 
 
 def _rows(report: TestReport) -> list[tuple[str, str, str]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_actions import __version__, built, console, download, github, manifest
+from kernel_actions import __version__, built, console, download, github, manifest, markdown
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput, WrongSurroundings
 from kernel_actions.hub import client
 from kernel_actions.hub.client import Hub, RemoteFile
@@ -328,4 +328,6 @@ def _print(form: str, made: Sequence[Made], page: Path | None) -> None:
     if form == "github":
         paths = json.dumps([str(one.path) for one in made])
         github.set_outputs({"wheels": paths, "index": str(page) if page else ""})
-        github.add_summary(f"### Wheels\n\n{console.markdown_table(_HEADER, rows)}")
+        whole = console.size(sum(one.size for one in made))
+        title = f"{len(made)} wheel{'' if len(made) == 1 else 's'}, {whole}"
+        github.add_summary(markdown.join(markdown.heading("passed", title), markdown.table(_HEADER, rows)))
