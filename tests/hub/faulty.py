@@ -36,12 +36,14 @@ FAULTS = BEFORE + AFTER
 @dataclass
 class Faulty:
     """Passes requests on to ``target``. The one of number ``at`` (from 0) meets ``fault``, as often as
-    ``times`` says, counting every request after it; ``seen`` has what was asked for, without ids."""
+    ``times`` says, counting every request after it; ``seen`` has what was asked for, without ids. Where
+    ``match`` is a pattern, it is the first request that it matches in place of a number."""
 
     target: str
     at: int = -1
     fault: str = ""
     times: int = 1
+    match: str = ""
     seen: list[str] = field(default_factory=list)
     victim: int = 0
     hold: float = 1.5
@@ -71,10 +73,10 @@ class Faulty:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
-    def arm(self, at: int = -1, fault: str = "", times: int = 1) -> None:
-        """Count anew, and do ``fault`` at the request number ``at``."""
+    def arm(self, at: int = -1, fault: str = "", times: int = 1, match: str = "") -> None:
+        """Count anew, and do ``fault`` at the request ``at``, or at the first that ``match`` matches."""
         with self._lock:
-            self.at, self.fault, self.times = at, fault, times
+            self.at, self.fault, self.times, self.match = at, fault, times, match
             self.seen = []
 
     def close(self) -> None:
@@ -133,6 +135,8 @@ class Faulty:
             number = len(self.seen)
             path = _NAMES.sub("*", handler.path.partition("?")[0])
             self.seen.append(f"{handler.command} {path}")
+            if self.at < 0 and self.match and re.search(self.match, self.seen[-1]):
+                self.at = number
             is_now = self.at >= 0 and self.at <= number < self.at + self.times
             return self.fault if is_now else ""
 

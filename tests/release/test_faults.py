@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -57,13 +58,22 @@ class Sweep:
         return self.new.release(address or self.proxy.url, repo_id=repo_id, git_tag=False)
 
 
-# Some faults are answers that come a byte at a time: minutes of waiting.
-pytestmark = pytest.mark.slow
+@pytest.fixture(scope="module")
+def total() -> Iterator[list[int]]:
+    """Counts the cases of all tests, and says how many they were."""
+    counts: list[int] = []
+    yield counts
+    sys.__stderr__.write(f"\n{sum(counts)} cases of faults in all\n")
 
 
 @pytest.fixture
 def sweep(
-    tmp_path: Path, address: str, api: HfApi, quick: list[str], monkeypatch: pytest.MonkeyPatch
+    total: list[int],
+    tmp_path: Path,
+    address: str,
+    api: HfApi,
+    quick: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Sweep]:
     monkeypatch.setattr(patience, "PAUSE", 0.005)
     monkeypatch.setattr(patience, "TIMEOUT", 1.0)
@@ -85,8 +95,10 @@ def sweep(
     new.commit("fix: mend it", rounding="x = 1\n")
     new.build(table=b"\0" + os.urandom(100))
     proxy = Faulty(address)
-    yield Sweep(old, new, proxy, address, api)
+    made = Sweep(old, new, proxy, address, api)
+    yield made
     proxy.close()
+    total.append(made.count)
 
 
 def requests_of(sweep: Sweep, name: str) -> list[str]:
@@ -97,11 +109,11 @@ def requests_of(sweep: Sweep, name: str) -> list[str]:
     return [one.replace(repo_id, "*") for one in sweep.proxy.seen]
 
 
-def check_case(sweep: Sweep, tree: Tree, name: str, at: int, fault: str) -> str:
+def check_case(sweep: Sweep, tree: Tree, name: str, at: int, fault: str, match: str = "") -> str:
     """Run one case; what became of the run: done, or an error's name."""
     repo_id = sweep.repository(name)
     before = tree(repo_id, "v1")
-    sweep.proxy.arm(at, fault)
+    sweep.proxy.arm(at, fault, match=match)
     outcome = "done"
     if fault.startswith("kill"):
         outcome = str(in_child(lambda: sweep.release(repo_id) and None, sweep.proxy))
@@ -112,7 +124,9 @@ def check_case(sweep: Sweep, tree: Tree, name: str, at: int, fault: str) -> str:
         except KernelActionsError as error:
             outcome = type(error).__name__
             assert "\n" not in str(error)
-            assert ends(fault, sweep.proxy.seen[at]), f"{fault} at {sweep.proxy.seen[at]}: {error}"
+            request = sweep.proxy.seen[sweep.proxy.at]
+            assert ends(fault, request), f"{fault} at {request}: {error}"
+    assert sweep.proxy.at >= 0, f"there is no request {match}"
     sweep.proxy.arm()
     there = tree(repo_id, "v1")
     if there != before:
@@ -133,6 +147,20 @@ def check_case(sweep: Sweep, tree: Tree, name: str, at: int, fault: str) -> str:
     return outcome
 
 
+@pytest.mark.parametrize(
+    ("request_", "fault"),
+    [
+        # Sent by nobody knows whom, as no answer came.
+        ("POST .*/commit/v1$", "reset-after"),
+        pytest.param("POST .*/commit/v1$", "kill-after", marks=pytest.mark.slow),
+        ("^PUT ", "wrong-hash"),
+    ],
+)
+def test_a_fault_where_it_hurts_most(sweep: Sweep, tree: Tree, request_: str, fault: str) -> None:
+    check_case(sweep, tree, f"hurts-{fault}", -1, fault, match=request_)
+
+
+@pytest.mark.slow
 def test_a_fault_at_the_requests_that_change_something(
     sweep: Sweep, tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,9 +191,8 @@ def test_every_fault_at_every_request(
         print(f"\n{sweep.count} cases of {fault}: {outcomes}")
 
 
-@pytest.mark.parametrize(
-    "step", [pytest.param(1, marks=pytest.mark.slow, id="every"), pytest.param(9, id="some")]
-)
+@pytest.mark.parametrize("step", [pytest.param(1, id="every"), pytest.param(9, id="some")])
+@pytest.mark.slow
 def test_a_fault_at_the_requests_of_a_rollback(
     sweep: Sweep, tree: Tree, step: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,6 +232,7 @@ def test_a_fault_at_the_requests_of_a_rollback(
         )
         assert [one["release"] for one in json.loads(Path(value).read_bytes())["rolled_back"]] == ["1.0.1"]
         cases += 1
+        sweep.count += 1
     with capsys.disabled():
         print(f"\n{cases} cases of the {count} requests of a rollback")
 
