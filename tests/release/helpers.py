@@ -138,7 +138,8 @@ class Kernel:
         variant = built.read(self.root / "build" / name)
         report = {
             "verdict": "passed", "variant": name, "digest": variant.digest, "passed": 3, "failed": 0,
-            "skipped": 1, "seconds": 0.5, "gpu": None, "failures": [],
+            "skipped": 1, "seconds": 0.5, "failures": [],
+            "gpu": "a GPU" if variant.backend in built.GPU_BACKENDS else None,
         }  # fmt: skip
         path = self.root / "build" / f"{name}.test-report.json"
         built.write_json(path, {**report, **changed})

@@ -95,6 +95,12 @@ def test_what_is_missing(kernel: Kernel, act: Callable[[Kernel], None], expected
     assert all(one.startswith(start) for one, start in zip(found, expected, strict=True)), found
 
 
+def test_a_variant_for_a_gpu_that_was_tested_without_one(kernel: Kernel) -> None:
+    kernel.build()
+    kernel.test(CUDA, gpu=None)
+    assert told(kernel) == [f"{CUDA} was tested without a GPU (--require-gpu never)"]
+
+
 def test_the_build_report_says_where_a_variant_of_an_old_builder_is_from(kernel: Kernel) -> None:
     kernel.build()
     _unprovenanced(kernel)

@@ -122,6 +122,8 @@ def _tests(variant: BuiltVariant) -> tuple[Tests | None, str, bool]:
     found = Tests(passed, failed, skipped, gpu if isinstance(gpu, str) else None)
     if report.get("verdict") != "passed" or not found.is_passed:
         return None, f"failed its tests ({failed} of {passed + failed})", False
+    if variant.backend in built.GPU_BACKENDS and found.gpu is None:
+        return None, "was tested without a GPU (--require-gpu never)", True
     return found, "", False
 
 
