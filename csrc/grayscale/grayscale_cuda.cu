@@ -28,9 +28,9 @@ __device__ inline void narrow(double value, double& result) { result = value; }
 namespace {
 
 // Moving the bytes is all that takes time, so each thread moves one packet of results, the widest access
-// there is, or a single pixel of those around the packets. On an H200 that is 1.07 to 1.10 times the rate of a
-// copy, which has less to read. More packets a thread are slower by up to 5%, larger blocks start later, and
-// loads that are marked as read once (__ldcs) are 5% slower in caches that others have filled.
+// there is, or a single pixel of those around the packets. On an H200 that is 1.07 to 1.10 times the rate of
+// a copy, which has less to read. More packets a thread are slower by up to 5%, larger blocks start later,
+// and loads that are marked as read once (__ldcs) are 5% slower in caches that others have filled.
 constexpr int kThreads = 128;
 using Packet = uint4;
 
@@ -41,6 +41,13 @@ enum class Layout {
   kPlanar,       // neighbours follow each other in each channel: contiguous images
   kInterleaved,  // RGBRGB…: channels-last images
   kStrided,      // everything else
+};
+
+// What is known of the rows before a kernel starts, which then need not find it out.
+enum class Rows {
+  kAny,
+  kAligned,    // each begins where a packet can, in every plane
+  kOnePacked,  // there is one, aligned, and it is all packets: most dense images
 };
 
 __host__ __device__ bool is_aligned(const void* pointer) {
@@ -125,21 +132,22 @@ int64_t most_parts(bool is_aligned, int64_t width) {
   return width / kSize + (is_aligned ? width % kSize : std::min(width, 3 * kSize - 2));
 }
 
-template <typename T, Layout kLayout, bool kIsAligned, typename Index>
+template <typename T, Layout kLayout, Rows kRows, typename Index>
 __global__ void __launch_bounds__(kThreads)
     convert_kernel(const T* __restrict__ image, T* __restrict__ gray, Index parts_per_row, Index parts,
                    const __grid_constant__ Geometry geometry) {
   constexpr int kSize = kPixels<T>;
   constexpr bool kIsPlanar = kLayout == Layout::kPlanar;
+  constexpr bool kIsAligned = kRows != Rows::kAny;
   const Index index = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= parts) {
     return;
   }
-  const Index row = geometry.dims == 1 ? 0 : index / parts_per_row;
+  const Index row = kRows == Rows::kOnePacked || geometry.dims == 1 ? 0 : index / parts_per_row;
   const Index part = index - row * parts_per_row;
   const Index width = static_cast<Index>(geometry.width());
   const int64_t channel_stride = geometry.channel_stride;
-  const Offsets offsets = row_offsets(geometry, row);
+  const Offsets offsets = kRows == Rows::kOnePacked ? Offsets() : row_offsets(geometry, row);
   const T* source = image + offsets.image;
   T* target = gray + offsets.gray;
   Index pixel = part;
@@ -155,7 +163,7 @@ __global__ void __launch_bounds__(kThreads)
       row_parts = Parts<T, Index>(target, is_shifted, width);
     }
     pixel = row_parts.pixel(part);
-    if (part < row_parts.packets) {
+    if (kRows == Rows::kOnePacked || part < row_parts.packets) {
       Packet packets[3];
       if constexpr (kIsPlanar) {
         load<1, kIsAligned>(source + pixel, packets);
@@ -187,20 +195,21 @@ __global__ void __launch_bounds__(kThreads)
 // The way back. Planar: a part is a packet in each of the planes, which need not be aligned alike.
 // Interleaved: a part is one packet of the target, and what it holds of up to six pixels, since stores of a
 // warp that leave gaps between the packets take twice the time.
-template <typename T, Layout kLayout, bool kIsAligned, typename Index>
+template <typename T, Layout kLayout, Rows kRows, typename Index>
 __global__ void __launch_bounds__(kThreads)
     spread_kernel(const T* __restrict__ gradient, T* __restrict__ image, Index parts_per_row, Index parts,
                   const __grid_constant__ Geometry geometry) {
   constexpr int kSize = kPixels<T>;
+  constexpr bool kIsAligned = kRows != Rows::kAny;
   const Index index = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= parts) {
     return;
   }
-  const Index row = geometry.dims == 1 ? 0 : index / parts_per_row;
+  const Index row = kRows == Rows::kOnePacked || geometry.dims == 1 ? 0 : index / parts_per_row;
   const Index part = index - row * parts_per_row;
   const Index width = static_cast<Index>(geometry.width());
   const int64_t gray_stride = geometry.dim[0].gray_stride;
-  const Offsets offsets = row_offsets(geometry, row);
+  const Offsets offsets = kRows == Rows::kOnePacked ? Offsets() : row_offsets(geometry, row);
   const T* source = gradient + offsets.gray;
   T* target = image + offsets.image;
   using Wide = decltype(widen(T()));
@@ -211,7 +220,7 @@ __global__ void __launch_bounds__(kThreads)
     const Index pixel = element / 3;
     const int channel = static_cast<int>(element - 3 * pixel);
     source += pixel * gray_stride;
-    if (part < packets) {
+    if (kRows == Rows::kOnePacked || part < packets) {
       // The pixels that the packet has parts of, and the weights in the order of its elements.
       constexpr int kWindow = (kSize + 1) / 3 + 1;
       Wide window[kWindow];
@@ -249,7 +258,7 @@ __global__ void __launch_bounds__(kThreads)
           row_parts = Parts<T, Index>(target, !is_constant && !is_aligned(first), width);
         }
         pixel = row_parts.pixel(part);
-        if (part < row_parts.packets) {
+        if (kRows == Rows::kOnePacked || part < row_parts.packets) {
           Packet packet;
           if (is_constant) {
 #pragma unroll
@@ -266,7 +275,8 @@ __global__ void __launch_bounds__(kThreads)
                    reinterpret_cast<T*>(&result)[i]);
           }
           *reinterpret_cast<Packet*>(target + pixel) = result;
-          pixel = width;
+          target += geometry.channel_stride;
+          continue;
         }
       }
       if (pixel < width) {
@@ -304,10 +314,10 @@ cudaError_t launch(Kernel kernel, WideKernel wide_kernel, const T* source, T* ta
   return cudaGetLastError();
 }
 
-template <typename T, Layout kLayout, bool kIsAligned = false>
+template <typename T, Layout kLayout, Rows kRows = Rows::kAny>
 cudaError_t convert(const T* image, T* gray, const Geometry& geometry, int64_t parts_per_row,
                     cudaStream_t stream) {
-  return launch(convert_kernel<T, kLayout, kIsAligned, uint32_t>, convert_kernel<T, kLayout, false, uint64_t>,
+  return launch(convert_kernel<T, kLayout, kRows, uint32_t>, convert_kernel<T, kLayout, Rows::kAny, uint64_t>,
                 image, gray, geometry, parts_per_row, stream);
 }
 
@@ -322,24 +332,32 @@ cudaError_t convert(const void* image_data, void* gray_data, const Geometry& geo
                        rows_are_aligned(image, &Geometry::Dim::image_stride, geometry) &&
                        (is_interleaved || geometry.channel_stride % kPixels<T> == 0);
   const int64_t parts_per_row = most_parts<T>(aligned, inner.size);
+  const bool packed = aligned && geometry.dims == 1 && inner.size % kPixels<T> == 0;
+  if (inner.gray_stride == 1 && is_planar && packed) {
+    return convert<T, Layout::kPlanar, Rows::kOnePacked>(image, gray, geometry, parts_per_row, stream);
+  }
   if (inner.gray_stride == 1 && is_planar && aligned) {
-    return convert<T, Layout::kPlanar, true>(image, gray, geometry, parts_per_row, stream);
+    return convert<T, Layout::kPlanar, Rows::kAligned>(image, gray, geometry, parts_per_row, stream);
   }
   // Packets of two pixels, which would be read twice, are no better than the pixels.
   if (inner.gray_stride == 1 && is_planar && sizeof(T) < 8) {
     return convert<T, Layout::kPlanar>(image, gray, geometry, parts_per_row, stream);
   }
+  if (inner.gray_stride == 1 && is_interleaved && packed) {
+    return convert<T, Layout::kInterleaved, Rows::kOnePacked>(image, gray, geometry, parts_per_row, stream);
+  }
   if (inner.gray_stride == 1 && is_interleaved) {
-    return aligned ? convert<T, Layout::kInterleaved, true>(image, gray, geometry, parts_per_row, stream)
+    return aligned ? convert<T, Layout::kInterleaved, Rows::kAligned>(image, gray, geometry, parts_per_row,
+                                                                      stream)
                    : convert<T, Layout::kInterleaved>(image, gray, geometry, parts_per_row, stream);
   }
   return convert<T, Layout::kStrided>(image, gray, geometry, inner.size, stream);
 }
 
-template <typename T, Layout kLayout, bool kIsAligned = false>
+template <typename T, Layout kLayout, Rows kRows = Rows::kAny>
 cudaError_t spread(const T* gradient, T* image, const Geometry& geometry, int64_t parts_per_row,
                    cudaStream_t stream) {
-  return launch(spread_kernel<T, kLayout, kIsAligned, uint32_t>, spread_kernel<T, kLayout, false, uint64_t>,
+  return launch(spread_kernel<T, kLayout, kRows, uint32_t>, spread_kernel<T, kLayout, Rows::kAny, uint64_t>,
                 gradient, image, geometry, parts_per_row, stream);
 }
 
@@ -352,6 +370,10 @@ cudaError_t spread(const void* gradient_data, void* image_data, const Geometry& 
   const bool image_is_aligned = rows_are_aligned(image, &Geometry::Dim::image_stride, geometry);
   if (inner.image_stride == 3 && geometry.channel_stride == 1 && image_is_aligned) {
     const int64_t parts_per_row = most_parts<T>(true, 3 * inner.size);
+    if (geometry.dims == 1 && 3 * inner.size % kPixels<T> == 0) {
+      return spread<T, Layout::kInterleaved, Rows::kOnePacked>(gradient, image, geometry, parts_per_row,
+                                                               stream);
+    }
     return spread<T, Layout::kInterleaved>(gradient, image, geometry, parts_per_row, stream);
   }
   if (inner.image_stride == 1 && (inner.gray_stride == 0 || inner.gray_stride == 1)) {
@@ -359,8 +381,11 @@ cudaError_t spread(const void* gradient_data, void* image_data, const Geometry& 
         image_is_aligned && geometry.channel_stride % kPixels<T> == 0 &&
         (inner.gray_stride == 0 || rows_are_aligned(gradient, &Geometry::Dim::gray_stride, geometry));
     const int64_t parts_per_row = most_parts<T>(aligned, inner.size);
+    if (aligned && geometry.dims == 1 && inner.size % kPixels<T> == 0) {
+      return spread<T, Layout::kPlanar, Rows::kOnePacked>(gradient, image, geometry, parts_per_row, stream);
+    }
     if (aligned) {
-      return spread<T, Layout::kPlanar, true>(gradient, image, geometry, parts_per_row, stream);
+      return spread<T, Layout::kPlanar, Rows::kAligned>(gradient, image, geometry, parts_per_row, stream);
     }
     if (sizeof(T) < 8) {
       return spread<T, Layout::kPlanar>(gradient, image, geometry, parts_per_row, stream);
