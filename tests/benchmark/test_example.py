@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -24,7 +25,7 @@ def test_both_commands_find_the_same_workloads() -> None:
     for case in listed:
         assert callable(getattr(case.owner, f"setup_{case.workload}"))
         assert callable(getattr(case.owner, f"verify_{case.workload}"))
-        assert case.peers == ("torch_eager", "torch_compile", "torchvision", "opencv")
+        assert case.peers == ("torch_eager", "torch_compile", "torchvision", "opencv", "least_operator")
 
 
 def test_dtypes_layouts_sizes_and_directions() -> None:
@@ -56,3 +57,27 @@ def test_a_place_without_a_report_is_said(tmp_path: Path) -> None:
     (tmp_path / "gpu.json").write_text("{}")
     with pytest.raises(ValueError, match=r"gpu\.json"):
         document.filled(page, tmp_path, "results")
+
+
+def test_a_peer_keeps_its_result_as_the_kernel_does() -> None:
+    class Result:
+        """Of a peer's call."""
+
+    class Owner:
+        """A benchmark, as far as this needs one."""
+
+        def peer_good(self) -> object:
+            return Result
+
+        def peer_bad(self) -> object:
+            return 3
+
+    case = cases.Case(Path("benchmark_it.py"), Owner, "it")
+    call = case.peer("good", Owner())
+    living = []
+    for _ in range(3):
+        call()
+        living.append(len([one for one in gc.get_objects() if isinstance(one, Result)]))
+    assert living == [1, 1, 1]
+    with pytest.raises(NotImplementedError, match="peer_bad returns nothing to call"):
+        case.peer("bad", Owner())

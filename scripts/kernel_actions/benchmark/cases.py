@@ -88,6 +88,22 @@ class Case:
         method: Callable[[], object] = getattr(instance, f"benchmark_{self.workload}")
         return method
 
+    def peer(self, name: str, instance: Any) -> Callable[[], object]:
+        """What is timed of a peer, which keeps its result as the kernel's call keeps it in ``self.out``: until
+        the next one is there. One that is let go at once leaves its memory, warm, to the call that follows.
+
+        Raises what the author's method does, and ``NotImplementedError`` for what is nothing to call.
+        """
+        work = getattr(instance, f"peer_{name}")()
+        if not callable(work):
+            raise NotImplementedError(f"peer_{name} returns nothing to call")
+        kept: list[object] = [None]
+
+        def call() -> None:
+            kept[0] = work()
+
+        return call
+
     def bytes_moved(self, instance: Any) -> int | None:
         """The bytes that the author says are moved. Raises ``CaseError`` for what is no number of bytes."""
         state = getattr(instance, f"bytes_moved_{self.workload}", None) or getattr(

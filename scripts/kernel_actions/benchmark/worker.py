@@ -236,9 +236,7 @@ class Measurement:
                 continue
             peer = Peer(label, ())
             try:
-                peer.calls = [getattr(one, f"peer_{name}")() for one in self.kernel.instances]
-                if not all(callable(call) for call in peer.calls):
-                    raise NotImplementedError(f"peer_{name} returns nothing to call")
+                peer.calls = [case.peer(name, one) for one in self.kernel.instances]
                 peer.delay = sides.warm(self.clocks, peer.calls, *(() if is_first else (_FEW_PASSES,)))
             except ImportError as error:
                 peer.reason = f"it is not installed ({error})"
