@@ -84,9 +84,9 @@ def run(
     The program gets its own process group, which is ended with it, and it ends when this process
     is killed: nothing is left running. Without ``environment`` the child gets this process's
     variables but for secrets. After ``time_limit`` seconds it is ended. With ``errors_apart`` what it
-    says on its standard error is not part of its output. What is not ``is_kept`` is for ``on_line`` alone, and
-    the longest lines are cut: a program that prints for hours fills no memory. ``orphaned`` is what the program is sent when this process
-    is killed: one that has to end others itself needs a signal that lets it.
+    says on its standard error is not part of its output. What is not ``is_kept`` is for ``on_line`` alone,
+    and the longest lines are cut: a program that prints for hours fills no memory. ``orphaned`` is the signal
+    that it gets when this process is killed: one that has to end others itself needs one that lets it.
 
     Raises ``WrongSurroundings`` when the program is missing or takes too long, ``Interrupted`` on
     a signal.

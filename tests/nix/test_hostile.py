@@ -103,12 +103,15 @@ def test_a_million_lines_take_little_memory(machine: Machine, tmp_path: Path) ->
 
 def test_nix_that_is_killed_is_named_as_memory(machine: Machine, tmp_path: Path) -> None:
     kernel = make_kernel(tmp_path / "tiny")
-    change(kernel, {"before-build.sh": f"touch /signal/begun; sleep {_mark()}\n"})
+    mark = _mark()
+    change(kernel, {"before-build.sh": f"touch /signal/begun; sleep {mark}\n"})
     child = machine.start(kernel, "--backend-tool=nix", f"--variant={CPU}")
     _wait_for(machine.signal / "begun")
     # As the kernel's killer does, and as it does most often while Nix evaluates.
     os.kill(_child_of(child.pid), signal.SIGKILL)
     _, said = child.communicate(timeout=60)
+    for sleeper in _running(mark):  # which Nix could not end
+        os.kill(int(sleeper), signal.SIGKILL)
     assert child.returncode == 3, said
     assert "did not suffice" in said and "Nix itself was killed (signal 9)" in said
 

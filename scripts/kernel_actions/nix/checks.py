@@ -17,12 +17,10 @@ from urllib.parse import quote
 from kernel_actions import git
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
-from kernel_actions.nix import evaluation, store
+from kernel_actions.nix import configuration, evaluation, preflight, store
 from kernel_actions.nix.store import Settings
 from kernel_actions.variants import Variant
 
-# A name that is a folder's, and needs no quotes anywhere.
-VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}")
 # The first version of Nix that reads the address of a folder with quoted characters as it is meant.
 _READS_QUOTED = (2, 21)
 _SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
@@ -114,7 +112,7 @@ def source(kernel_dir: Path, *, allow_dirty: bool) -> Source:
                 where=Place(kernel_dir / name),
                 repair=f"git add {name}, and commit it",
             )
-    has_submodules = _check_submodules(state.root, kernel_dir)
+    found = _source(kernel_dir, state)
     if state.dirty:
         changed = _changed(kernel_dir, state)
         if "flake.lock" in changed:
@@ -129,12 +127,31 @@ def source(kernel_dir: Path, *, allow_dirty: bool) -> Source:
                 where=Place(kernel_dir),
                 repair="commit them, or build them nevertheless with --allow-dirty",
             )
-    # As Nix itself makes an address of a folder in git, but with submodules, which it leaves out unasked.
+    return found
+
+
+def _source(kernel_dir: Path, state: GitState) -> Source:
+    """As Nix itself makes an address of a folder in git, but with submodules, which it leaves out unasked."""
+    has_submodules = _check_submodules(state.root, kernel_dir)
     folder = kernel_dir.resolve().relative_to(state.root.resolve()).as_posix()
     parts = [f"dir={quote(folder)}"] if folder != "." else []
     parts += ["shallow=1"] if git.is_shallow(kernel_dir) else []
     parts += ["submodules=1"] if has_submodules else []
     return Source(state, f"?{'&'.join(parts)}" if parts else "")
+
+
+@contextlib.contextmanager
+def address(kernel_dir: Path, nix: str) -> Iterator[str]:
+    """The address by which a build will have the kernel's flake, for this version of Nix.
+
+    Of all checks only that submodules were fetched is made.
+    """
+    state = git.state(kernel_dir)
+    if state is None:
+        yield "."
+        return
+    with _source(kernel_dir, state).address(nix) as found:
+        yield found
 
 
 def _changed(kernel_dir: Path, state: GitState) -> list[str]:
@@ -214,7 +231,7 @@ def wanted(kernel_dir: Path, reference: str, names: Sequence[str], settings: Set
         )
     listed = []
     for name in dict.fromkeys(names):
-        if not VARIANT.fullmatch(name):
+        if not preflight.VARIANT.fullmatch(name):
             raise WrongInput(f"--variant has {name[:100]!r}, which is no name of a variant")
         if name not in found:
             raise _unknown(name, found)
@@ -242,18 +259,25 @@ def _unknown(name: str, known: Sequence[str]) -> WrongInput:
 def check_sandbox(settings: Settings, *, is_required: bool) -> bool:
     """Whether builds are in a sandbox. Raises ``WrongSurroundings`` where they are not and have to be.
 
-    On macOS a sandbox is ``relaxed``: the builder takes Metal's compiler, which is Apple's, from outside.
+    Where a daemon builds, its own settings count, which nobody else can be sure of: something is built that
+    tells. On macOS a sandbox is ``relaxed``: the builder takes Metal's compiler, which is Apple's, from
+    outside, and a sandbox there shows the files outside of it, so that the setting has to do.
     """
     is_macos = settings.systems[0].endswith("-darwin")
-    if settings.sandbox == "true" or (settings.sandbox == "relaxed" and is_macos):
-        return True
-    if is_required:
+    said = f"sandbox = {settings.sandbox}"
+    if is_macos or settings.max_jobs == "0" or not configuration.store().is_daemon:
+        is_on = settings.sandbox == "true" or (settings.sandbox == "relaxed" and is_macos)
+    else:
+        found, _ = preflight.sandbox(settings.systems[0])
+        is_on = found == "on"
+        said = "its daemon does" if found == "off" else "its daemon cannot make one"
+    if is_required and not is_on:
         raise WrongSurroundings(
-            f"Nix would build without a sandbox (sandbox = {settings.sandbox})",
+            f"Nix would build without a sandbox ({said})",
             repair="set sandbox = true in nix.conf, which the action setup-nix does; --allow-unsandboxed "
             "builds what cannot be published",
         )
-    return False
+    return is_on
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from kernel_actions import console
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
-from kernel_actions.nix import checks, cli, diagnostics
+from kernel_actions.nix import cli, diagnostics
 
 Sandbox = Literal["on", "off", "unavailable"]
 
@@ -40,6 +40,8 @@ _NAMESPACES = re.compile(
     r"kernel namespaces|unable to start build process|unable to make '/' private|/uid_map'"
     r"|(?:cloning|unshare|setuid|mounting|user namespace|private mount).*(?:not permitted|denied|Invalid)"
 )
+# A name that is a folder's, and needs no quotes anywhere.
+VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}")
 # In seconds: how long a cache may take to answer, and the pause before it is asked again.
 _CACHE_PATIENCE = 15
 _PAUSE = 1.0
@@ -194,14 +196,15 @@ def _ask(cache: str) -> tuple[str, bool]:
     return said, bool(re.search(r"HTTP error 4\d\d|does not appear to be a binary cache", said))
 
 
-def dry_run(kernel_dir: Path, variants: Sequence[str]) -> Build:
-    """What Nix would fetch and build for ``variants`` of the kernel in ``kernel_dir``.
+def dry_run(kernel_dir: Path, variants: Sequence[str], reference: str = ".") -> Build:
+    """What Nix would fetch and build for ``variants`` of the kernel in ``kernel_dir``, whose flake is
+    ``reference``.
 
     Raises ``WrongInput`` for a variant or flake that is wrong, and ``WrongSurroundings`` when sources cannot
     be fetched.
     """
     for variant in variants:
-        if not checks.VARIANT.fullmatch(variant):
+        if not VARIANT.fullmatch(variant):
             raise WrongInput(f"--variants has {variant!r}, which is no name of a variant")
     if not (kernel_dir / "flake.nix").is_file():
         raise WrongInput(
@@ -211,7 +214,7 @@ def dry_run(kernel_dir: Path, variants: Sequence[str]) -> Build:
         )
     finished = cli.run(
         *("build", "--dry-run", "--no-link", "--no-write-lock-file", *cli.NO_SETTINGS_OF_FLAKES),
-        *(_installable(variant) for variant in variants),
+        *(_installable(reference, variant) for variant in variants),
         directory=kernel_dir,
         time_limit=_EVALUATION,
     )
@@ -219,7 +222,7 @@ def dry_run(kernel_dir: Path, variants: Sequence[str]) -> Build:
         return parse_dry_run(finished.output)
     said = cli.reason(finished.output)
     if missing := re.search(r"does not provide attribute .*?redistributable\.\"?([^\"']+)", said):
-        names = _variant_names(kernel_dir, _system(missing[1]))
+        names = _variant_names(kernel_dir, reference, _system(missing[1]))
         close = ", ".join(difflib.get_close_matches(missing[1], names, n=3, cutoff=0.4))
         raise WrongInput(
             f"the flake has no variant {missing[1]}",
@@ -235,8 +238,8 @@ def dry_run(kernel_dir: Path, variants: Sequence[str]) -> Build:
     raise WrongInput(f"Nix cannot evaluate it: {said}", where=Place(kernel_dir / "flake.nix"))
 
 
-def _installable(variant: str) -> str:
-    return f'.#packages.{_system(variant)}.redistributable."{variant}"'
+def _installable(reference: str, variant: str) -> str:
+    return f'{reference}#packages.{_system(variant)}.redistributable."{variant}"'
 
 
 def _system(variant: str) -> str:
@@ -248,8 +251,8 @@ def _system(variant: str) -> str:
     return f"{'aarch64' if here.machine == 'arm64' else here.machine}-{here.sysname.lower()}"
 
 
-def _variant_names(kernel_dir: Path, system: str) -> list[str]:
-    attribute = f".#packages.{system}.redistributable"
+def _variant_names(kernel_dir: Path, reference: str, system: str) -> list[str]:
+    attribute = f"{reference}#packages.{system}.redistributable"
     finished = cli.run(
         *("eval", "--json", "--no-write-lock-file", *cli.NO_SETTINGS_OF_FLAKES, attribute),
         *("--apply", "builtins.attrNames"),
