@@ -24,7 +24,7 @@ from kernel_actions.errors import (
     WrongInput,
     WrongSurroundings,
 )
-from kernel_actions.nix import cli, configuration, disk, namespaces, preflight
+from kernel_actions.nix import checks, cli, configuration, disk, namespaces, preflight
 from kernel_actions.nix.configuration import Found, Setting, Store
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ CACHIX_API = "https://cachix.org/api/v1/cache"
 _PIN = "give the key by trusted-public-keys; it is shown on https://app.cachix.org/cache/{name}"
 _CACHE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _KEY = re.compile(r"[^\s:]+:[A-Za-z0-9+/]{43}=")
+# More builds or threads than any machine has.
+_MOST = 1024
 _ADDRESS = re.compile(r"(?:https?|file|s3|ssh|ssh-ng)://\S+|/\S*")
 # nixpkgs refuses to be evaluated by an older one: lib/minver.nix.
 _OLDEST_FOR_NIXPKGS = (2, 18)
@@ -84,10 +86,14 @@ def run(options: Options) -> int:
         )
     _use(found)
     _mask(options)
+    for name in ("build_jobs", "build_cores"):
+        if not 0 <= getattr(options, name) <= _MOST:
+            raise WrongInput(f"{name.replace('_', '-')} has to be from 0 to {_MOST}")
     substituters, keys = _caches(options)
     freed = _free_disk(options)
     wish, state = _configure(options, substituters, keys)
     problems = differences(wish, state)
+    _warn_of_threads(wish, state)
     if problems and not options.check_only and state.is_restricted:
         state = _configure_system(wish, state)
         problems = differences(wish, state)
@@ -98,7 +104,7 @@ def run(options: Options) -> int:
         "store": {"url": state.store.url, "trusted": state.is_trusted},
         "sandbox": state.sandbox[0],
         "settings": {name: value for name, value, _ in rows},
-        "caches": {name: answer for name, answer in rows_of_caches},
+        "caches": dict(rows_of_caches),
         "freed": dict(freed),
     }
     heading = f"{found.flavour} {found.version}, {_store_name(state)}, sandbox {state.sandbox[0]}"
@@ -112,7 +118,9 @@ def run(options: Options) -> int:
         )
     plan_problems: list[KernelActionsError] = []
     if options.variants and not problems and not failures:
-        more, plan_problems = _preflight(options, wish, state, shown, was_freed=bool(options.free_disk))
+        more, plan_problems = _preflight(
+            options, found.version, state, shown, was_freed=bool(options.free_disk)
+        )
         tables += more
     _show(options, tables, shown)
     _set_outputs(options, found, state, shown)
@@ -159,7 +167,13 @@ def _caches(options: Options) -> tuple[list[str], list[str]]:
     for substituter in options.substituters:
         if not _ADDRESS.fullmatch(substituter):
             raise WrongInput(
-                f"substituters has {substituter!r}, which is no address of a cache", repair="as in https://…"
+                f"substituters has {_shown(substituter)!r}, which is no address of a cache",
+                repair="as in https://…",
+            )
+        if _shown(substituter) != substituter:
+            raise WrongInput(
+                f"substituters has an address with a password in it: {_shown(substituter)}",
+                repair="put it into a netrc file, which netrc-file of nix.conf names, as others read that",
             )
         substituters.append(substituter)
     for key in options.trusted_public_keys:
@@ -293,6 +307,28 @@ def _is_trusted(store: Store, settings: dict[str, str]) -> bool:
 def _write_for_job(options: Options, lines: Sequence[tuple[str, str]]) -> None:
     """A nix.conf of the job, which the runner removes with its other temporary files when the job ends."""
     folder = Path(os.environ["RUNNER_TEMP"]) / "kernel-actions" / "nix"
+    if re.search(r"[:\n]", str(folder)):
+        raise WrongSurroundings(
+            "has a colon, or ends a line, in its name: Nix cannot be told of a file there",
+            where=Place(folder),
+            repair="give the runner another folder for its work",
+        )
+    try:
+        _write_files_of_job(folder, options, lines)
+    except OSError as error:
+        raise WrongSurroundings(
+            f"the job's nix.conf cannot be written: {error.strerror}",
+            where=Place(folder),
+            repair="see to it that the runner's temporary folder (RUNNER_TEMP) is there, and has space",
+        ) from error
+    path = folder / FILE
+    others = [one for one in configuration.user_confs(os.environ) if one != path]
+    listed = ":".join(map(str, [path, *others]))
+    os.environ["NIX_USER_CONF_FILES"] = listed
+    github.set_variables({"NIX_USER_CONF_FILES": listed})
+
+
+def _write_files_of_job(folder: Path, options: Options, lines: Sequence[tuple[str, str]]) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = options.github_token
     if token and token != "none":
@@ -301,12 +337,7 @@ def _write_for_job(options: Options, lines: Sequence[tuple[str, str]]) -> None:
         _take_out(token)
     else:
         (folder / TOKENS).unlink(missing_ok=True)
-    path = folder / FILE
-    _write_changed(path, configuration.text(lines, TOKENS))
-    others = [one for one in configuration.user_confs(os.environ) if one != path]
-    listed = ":".join(map(str, [path, *others]))
-    os.environ["NIX_USER_CONF_FILES"] = listed
-    github.set_variables({"NIX_USER_CONF_FILES": listed})
+    _write_changed(folder / FILE, configuration.text(lines, TOKENS))
 
 
 def _take_out(token: str) -> None:
@@ -326,10 +357,9 @@ def _take_out(token: str) -> None:
 
 def _write_for_user(lines: Sequence[tuple[str, str]]) -> None:
     """A file of its own beside the user's nix.conf, which includes it."""
-    files = configuration.user_confs(os.environ)
-    if not files:
+    conf = configuration.own_conf(os.environ)
+    if conf is None:
         raise WrongSurroundings("there is no home folder for a nix.conf", repair="set HOME")
-    conf = files[0]
     try:
         conf.parent.mkdir(parents=True, exist_ok=True)
         with process.locked(conf.with_name(f".{FILE}.lock"), "Another command configures Nix"):
@@ -417,7 +447,7 @@ def differences(wish: Wish, state: State) -> list[KernelActionsError]:
                 listed = f"[ {values} ]" if name in configuration.LISTS else value
                 return f"have an administrator add to configuration.nix: nix.settings.{name} = {listed};"
             return f"have root add to {conf}: {line} — and restart nix-daemon"
-        return f"add to {configuration.user_confs(os.environ)[0]}: {line}"
+        return f"add to {configuration.own_conf(os.environ) or conf}: {line}"
 
     def overruled(name: str) -> str:
         if re.search(rf"^\s*{re.escape(name)}\s*=", os.environ.get("NIX_CONFIG", ""), re.MULTILINE):
@@ -477,6 +507,24 @@ def _sandbox_problem(state: State, to_add: Callable[[str], str], why: str) -> Ke
     return None
 
 
+def _warn_of_threads(wish: Wish, state: State) -> None:
+    """Warn where more is built at once than the memory is enough for, as something else has the last word."""
+    wanted = dict(wish.lines)
+    for name in ("max-jobs", "cores"):
+        used = state.settings.get(name, "")
+        if used.isdigit() and name in wanted and not 1 <= int(used) <= int(wanted[name]):
+            place = configuration.origin(state.files, name)
+            _warn(
+                f"{name} is {used}, as {place or 'Nix'} says, and the memory is enough for {wanted[name]}",
+                "lower it there, or leave it out: builds may be killed",
+            )
+
+
+def _shown(text: str) -> str:
+    """``text`` without the passwords of its addresses."""
+    return process.without_credentials(text)
+
+
 def _plain(substituter: str) -> str:
     """An address without what does not tell caches apart."""
     return substituter.partition("?")[0].rstrip("/")
@@ -491,7 +539,7 @@ def _settings_rows(state: State) -> list[tuple[str, str, str]]:
             continue
         place = configuration.origin(state.files, name)
         is_ours = place is not None and place.path.name == FILE
-        rows.append((name, source[name], "setup-nix" if is_ours else str(place or "default")))
+        rows.append((name, _shown(source[name]), "setup-nix" if is_ours else str(place or "default")))
     return rows
 
 
@@ -510,6 +558,7 @@ def _ask_caches(wish: Wish, state: State) -> tuple[list[tuple[str, str]], list[K
     listed = [*source.get("substituters", "").split(), *wish.substituters]
     for cache in {_plain(one): one for one in reversed(listed)}.values():
         failure = preflight.cache_failure(cache)
+        cache = _shown(cache)
         rows.append((cache, failure or "it answers"))
         if not failure:
             continue
@@ -528,12 +577,13 @@ def _ask_caches(wish: Wish, state: State) -> tuple[list[tuple[str, str]], list[K
 
 
 def _preflight(
-    options: Options, wish: Wish, state: State, shown: dict[str, Any], *, was_freed: bool
+    options: Options, version: str, state: State, shown: dict[str, Any], *, was_freed: bool
 ) -> tuple[list[Any], list[KernelActionsError]]:
     """What builds of the wanted variants will fetch and build: tables to show, and what is in their way."""
     kernel_dir = options.kernel_dir
     source = state.system if state.is_restricted else state.settings
-    plan = preflight.dry_run(kernel_dir, options.variants)
+    with checks.address(kernel_dir, version) as reference:
+        plan = preflight.dry_run(kernel_dir, options.variants, reference)
     caches = source.get("substituters", "").split()
     wrong, _ = preflight.unverified(plan.fetched, caches, source.get("trusted-public-keys", ""))
     compiled = preflight.heavy([*plan.built, *(one.path for one in wrong)])
@@ -568,7 +618,7 @@ def _preflight(
         "built": list(plan.built),
         "download": plan.download,
         "unpacked": plan.unpacked,
-        "unverified": [one._asdict() for one in wrong],
+        "unverified": [one._replace(cache=_shown(one.cache))._asdict() for one in wrong],
         "disk": [
             {"paths": [str(path) for path in one.paths], "needed": one.needed, "free": one.free}
             for one in spaces
@@ -581,8 +631,8 @@ def _preflight(
         by = f"by {', '.join(signers)}" if signers else "by nobody"
         problems.append(
             WrongSurroundings(
-                f"{len(of_cache)} paths of the cache {cache} are signed {by}, and by no trusted key: Nix "
-                f"would build them, {preflight.name_of(of_cache[0].path)} for one",
+                f"{len(of_cache)} paths of the cache {_shown(cache)} are signed {by}, and by no trusted key: "
+                f"Nix would build them, {preflight.name_of(of_cache[0].path)} for one",
                 repair="give the cache's key by trusted-public-keys"
                 if signers
                 else "have who pushes to the cache sign its paths",

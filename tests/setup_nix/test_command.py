@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from kernel_actions.nix import configuration, disk, preflight
 
+from tests.integration.conftest import git
 from tests.setup_nix.conftest import (
     BASE,
     FLAKE,
@@ -167,6 +168,60 @@ def test_a_variable_that_overrules_is_named(private: Private) -> None:
     assert finished.returncode == 3
     assert "builds are in no sandbox: NIX_CONFIG says otherwise" in finished.stderr
     assert "has not enabled flakes: NIX_CONFIG says otherwise" in finished.stderr
+
+
+def test_a_variable_that_has_more_built_at_once_is_warned_of(private: Private) -> None:
+    finished = private.run(NIX_CONFIG="# mine\nmax-jobs = 99\ncores = 0\n\nkeep-going = false")
+    assert finished.returncode == 0, finished.stderr
+    assert "max-jobs is 99, as NIX_CONFIG:2 says, and the memory is enough for" in finished.stderr
+    assert "cores is 0, as NIX_CONFIG:3 says" in finished.stderr
+    assert re.search(r"^max-jobs +99 +NIX_CONFIG:2$", finished.stdout, re.MULTILINE)
+    assert re.search(r"^keep-going +false +NIX_CONFIG:5$", finished.stdout, re.MULTILINE)
+    for text, said in (("nonsense", "Nix refuses this line"), ("include /gone.conf", "which is not there")):
+        refused = private.run(NIX_CONFIG=f"cores = 1\n{text}")
+        assert refused.returncode == 3 and "NIX_CONFIG:2: " in refused.stderr and said in refused.stderr
+
+
+def test_a_password_in_the_address_of_a_cache_is_shown_nowhere(private: Private) -> None:
+    refused = private.run("--substituters", "https://me:hunter2@cache.example.org", in_job=True)
+    assert refused.returncode == 2 and "an address with a password in it: https://***@" in refused.stderr
+    theirs = "substituters = http://me:hunter2@127.0.0.1:9\nconnect-timeout = 1\ndownload-attempts = 1"
+    private.conf.write_text(BASE.replace("substituters =", theirs))
+    finished = private.run("--format", "github", in_job=True)
+    assert finished.returncode == 0, finished.stderr
+    assert "the cache http://***@127.0.0.1:9 does not answer" in finished.stderr
+    assert "http://***@127.0.0.1:9" in finished.stdout
+    shown = "".join(path.read_text() for path in private.job.rglob("*") if path.is_file())
+    assert "hunter2" not in refused.stderr + finished.stdout + finished.stderr + shown
+
+
+def test_without_a_home_no_file_of_others_is_written(private: Private) -> None:
+    others = private.folder / "xdg"
+    others.mkdir()
+    finished = private.run(HOME="", XDG_CONFIG_DIRS=str(others))
+    assert finished.returncode == 3 and "there is no home folder for a nix.conf" in finished.stderr
+    assert list(others.iterdir()) == []
+
+
+def test_a_folder_of_a_job_that_cannot_be_written_is_named(private: Private) -> None:
+    finished = private.run(in_job=True, RUNNER_TEMP="/proc/gone")
+    assert finished.returncode == 3
+    assert "/proc/gone/kernel-actions/nix: the job's nix.conf cannot be written: No such" in finished.stderr
+    finished = private.run(in_job=True, RUNNER_TEMP=str(private.folder / "a:b"))
+    assert finished.returncode == 3 and "has a colon" in finished.stderr
+
+
+@pytest.mark.parametrize("count", ["-1", "99999999999999"])
+def test_a_number_of_builds_that_is_none(private: Private, count: str) -> None:
+    for name in ("build-jobs", "build-cores"):
+        finished = private.run(f"--{name}={count}")
+        assert finished.returncode == 2 and f"{name} has to be from 0 to 1024" in finished.stderr
+
+
+def test_a_nix_that_does_not_start_is_told(private: Private) -> None:
+    private.program("nix", "exit 127")
+    finished = private.run()
+    assert finished.returncode == 3 and "bin/nix does not start: exit code 127" in finished.stderr
 
 
 def test_a_nix_conf_with_an_error_is_named(private: Private) -> None:
@@ -370,6 +425,19 @@ def test_torch_is_not_compiled_unasked(private: Private, kernel: Path) -> None:
     )
     assert f"{kernel}/flake.lock" in finished.stderr
     assert plan(private, kernel, "--allow-compile").returncode == 0
+
+
+def test_a_kernel_is_planned_wherever_it_is(private: Private, cache: Cache) -> None:
+    """Nix 2.8 by itself takes no repository in a folder whose name has a space."""
+    kernel = private.folder / "of Jürgen" / "kernel"
+    kernel.mkdir(parents=True)
+    (kernel / "flake.nix").write_text(FLAKE)
+    git(kernel, "init", "--quiet", "--initial-branch=main")
+    git(kernel, "add", "--all")
+    git(kernel, "commit", "--quiet", "--message=feat: all")
+    finished = plan(private, kernel, *cache.options)
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["plan"]["fetched"] == [cache.torch]
 
 
 def test_a_variant_that_is_none_is_told_with_those_near_it(private: Private, kernel: Path) -> None:

@@ -54,6 +54,8 @@ _RESTRICTED = frozenset(
     }
 )
 _SHARED = frozenset({"extra-experimental-features", "extra-substituters"})
+# What has the last word.
+VARIABLE = "NIX_CONFIG"
 HEADER = "# Written by `kernel-actions setup-nix`, which writes it anew each time.\n"
 # Memory that a thread of nvcc takes when it compiles a kernel's templates, in bytes.
 NVCC_THREAD = 5_000_000_000
@@ -131,7 +133,8 @@ def find() -> Found | None:
     finished = process.run([folder / "nix", "--version"], time_limit=_PATIENCE)
     found = re.search(r"^nix \(([^)]*)\) (\d\S*)", finished.output, re.MULTILINE)
     if finished.returncode != 0 or found is None:
-        raise WrongSurroundings(f"{folder}/nix does not start: {printable(finished.output)[:200]}")
+        said = printable(finished.output)[:200] or f"exit code {finished.returncode}"
+        raise WrongSurroundings(f"{folder}/nix does not start: {said}", repair="install Nix again")
     flavour = found[1].partition(",")[0]
     return Found(folder, re.sub(r" [\d.]+$", "", flavour), found[2], bool(on_path))
 
@@ -224,10 +227,20 @@ def user_confs(environment: Mapping[str, str]) -> list[Path]:
     return [Path(folder) / "nix" / "nix.conf" for folder in (first, *others) if folder]
 
 
+def own_conf(environment: Mapping[str, str]) -> Path | None:
+    """The nix.conf that is this user's alone, and wins over the others; ``None`` without a home folder."""
+    if "NIX_USER_CONF_FILES" not in environment:
+        environment = {**environment, "XDG_CONFIG_DIRS": ":"}
+    files = user_confs(environment)
+    return files[0] if files else None
+
+
 def read_all(environment: Mapping[str, str]) -> list[Setting]:
-    """All settings of files in the order in which a client takes them."""
+    """All settings of files, and of the variable NIX_CONFIG, in the order in which a client takes them."""
     files = [system_conf(environment), *reversed(user_confs(environment))]
-    return [one for file in files for one in read(file)]
+    settings = [one for file in files for one in read(file)]
+    text = environment.get(VARIABLE, "")
+    return settings + read(Path(VARIABLE), lambda path: text if path == Path(VARIABLE) else _text(path))
 
 
 def jobs_and_cores(cores: int, memory: int, per_thread: int = NVCC_THREAD) -> tuple[int, int]:
