@@ -89,8 +89,8 @@ class Case:
         return method
 
     def peer(self, name: str, instance: Any) -> Callable[[], object]:
-        """What is timed of a peer, which keeps its result as the kernel's call keeps it in ``self.out``: until
-        the next one is there. One that is let go at once leaves its memory, warm, to the call that follows.
+        """What is timed of a peer. It keeps its result as the kernel's call does in ``self.out``, until the
+        next one is there: one that is let go at once leaves its memory, warm, to the call that follows.
 
         Raises what the author's method does, and ``NotImplementedError`` for what is nothing to call.
         """
