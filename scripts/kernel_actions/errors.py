@@ -115,7 +115,10 @@ class Interrupted(KeyboardInterrupt):
 def printable(text: str) -> str:
     """``text`` on one line, with control characters (which a terminal would obey) made visible.
 
-    Nor does it hold ``##[``, which the runner of GitHub Actions obeys anywhere in a line.
+    Nor does it hold ``##[``, which the runner of GitHub Actions obeys anywhere in a line, or begin with
+    ``::``, which it obeys at the beginning of one.
     """
     joined = " ".join(line.strip() for line in text.splitlines() if line.strip()).replace("##[", "# #[")
+    if joined.startswith("::"):
+        joined = f": {joined[1:]}"
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in joined)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Literal
 from xml.etree import ElementTree
 
 import pytest
-from kernel_actions.test import nix_tests
+from kernel_actions import built, manifest
+from kernel_actions.test import nix_tests, running, show
+from kernel_actions.test.confined import Ended
 from kernel_actions.test.model import Reason, TestReport
 from kernel_actions.test.progress import Progress, junit_with_reason, read_junit
+from kernel_actions.test.running import Outcome, Request
 
 from tests.integration.conftest import ROOT, environment
 from tests.test_command.helpers import LOADED, PASSING, is_alive, run
@@ -239,3 +245,50 @@ def test_what_pytest_reports_of_tests_that_it_did_not_run(
     read_junit(f"<testsuites>{told}</testsuites>".encode(), progress, nix_tests._STORE_PATH)
     assert (progress.count("passed"), progress.not_run) == (passed, not_run)
     assert all(case.seconds == 0 for case in progress.cases.values())
+
+
+# What a test process may tell of itself in any place.
+NASTY: list[object] = [
+    "tests/test_tiny.py::test_it", "passed", "failed", "skipped", "call", "setup", "", "\n::error::forged",
+    "\r::stop-commands::x", "::set-output name=a::b", "\x1b[31m", "\udcff", "##[error]x", "<b>|`*_[a](http://x)",
+    "a\0b", "\u202eevil", "\u2028::error::x", "]]>", "\ufffe", "../../etc/passwd", "é" * 600, 1, None, [], {},
+    True, 1e308, -1, 10**30, float("nan"), float("inf"), [["/etc/passwd", 1]], [["tests", -1], [None, "x"]],
+]  # fmt: skip
+KEYS = (
+    "test", "path", "line", "when", "outcome", "seconds", "reason", "text", "output", "broken", "tests",
+    "deselected", "places", "python", "pytest", "torch", "cuda", "kernels", "is_loaded", "status", "others",
+)  # fmt: skip
+EVENTS = (
+    "start", "phase", "finish", "again", "collected", "collection-error", "skip", "internal-error",
+    "start-session", "end", 1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_told_is_shown_as_text(
+    kernel: Path, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kernel / "tests" / "test_tiny.py").touch()
+    variant = built.read(kernel / "build" / "torch-cpu")
+    random = Random(seed)
+    for _ in range(100):
+        progress = Progress(kernel)
+        for _ in range(random.randint(0, 12)):
+            facts = {key: random.choice(NASTY) for key in KEYS if random.random() < 0.6}
+            progress.hear({"event": random.choice(EVENTS), **facts})
+        said, code = str(random.choice(NASTY)), random.choice([0, 1, 2, 5, -9, -11, 134])
+        limit: Literal["", "test", "run"] = random.choice(["", "", "test", "run"])
+        ended = Ended(code, said, said, 0.1, limit, (said,))
+        report = running._judged(
+            kernel, manifest.load(kernel), variant, Request(),
+            TestReport("torch-cpu", None, 0, 0, 0, 0.0, None, ()), Outcome(progress, ended, "current"),
+        )  # fmt: skip
+        json.dumps(report.as_json(), allow_nan=False)
+        ElementTree.fromstring(junit_with_reason(progress.junit("x"), report))
+        show.show("table", report, kernel, kernel / "report.json")
+        summary = show.summary(report)
+        for line in (capsys.readouterr().out + summary).split("\n"):
+            line.encode()
+            assert line.isprintable() and not line.startswith("::") and "##[" not in line
+        assert "<b>" not in summary
+        assert not report.is_passed or (progress.end or {})["is_loaded"] is True
