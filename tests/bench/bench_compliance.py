@@ -16,12 +16,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.compliance import helpers
 
+ROOT = Path(__file__).resolve().parents[2]
 VARIANTS, MEGABYTES, FILES, ROUNDS = 30, 20, 100_000, 5
 # As code and tables of a kernel: 20 MB that are looked through for paths, and are no text.
 SOURCE = f"""\

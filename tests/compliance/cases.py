@@ -199,6 +199,13 @@ BREAKS |= {
             "build.toml:2: there is no torch-ext/tiny_scale/__init__.py",
         ),
         (
+            lambda kernel, _: (
+                shutil.rmtree(kernel / "torch-ext/tiny_scale"),
+                (kernel / "torch-ext/tiny_scale").symlink_to("/usr/lib"),
+            ),
+            "build.toml:2: torch-ext/tiny_scale/__init__.py is outside of the kernel's folder",
+        ),
+        (
             added("torch-ext/tiny_scale/tiny_scale/x.py", ""),
             "tiny_scale:: the package holds a folder of its own name, where the builder puts one of its own",
         ),
@@ -491,6 +498,21 @@ BREAKS |= {
         (linked("../../build.toml"), "link.txt:: is a link out of the variant"),
         (linked("gone"), "link.txt:: is a link to nowhere"),
         (linked("link.txt"), "link.txt:: is a link to nowhere"),
+        (
+            lambda kernel, _: (
+                (kernel / VARIANT).rename(kernel / "elsewhere"),
+                (kernel / VARIANT).symlink_to("../elsewhere"),
+            ),
+            f"{NAME}:: is a link to ../elsewhere, and was not checked",
+        ),
+        (
+            lambda kernel, _: (kernel / f"build/{UNPLANNED}").symlink_to("/"),
+            f"{UNPLANNED}:: is a link to /, and was not checked",
+        ),
+        (
+            lambda kernel, _: (kernel / f"build/{UNPLANNED}").symlink_to(UNPLANNED),
+            f"{UNPLANNED}:: is a link to {UNPLANNED}, and was not checked",
+        ),
     ],
     "layout-special": [
         (

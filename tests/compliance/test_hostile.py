@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from kernel_actions.compliance import binary, elf, files, metadata, source, variant
-from kernel_actions.compliance.engine import MOST_FINDINGS
+from kernel_actions.compliance.engine import MOST_FINDINGS, Problem
 
 from tests.compliance.cases import INIT, VARIANT, Change, added, linked
 from tests.compliance.helpers import ID, NAME, ROOT, check, edit, said, sign, write
@@ -119,6 +120,22 @@ CASES: list[tuple[str, Change, str]] = [
         lambda kernel, _: edit(kernel / "build.toml", "csrc/scale.cpp", "csrc/\\u0000.cpp"),
         "build.toml:…",
     ),
+    (
+        "source-readable",
+        _replaced(f"{PACKAGE}/x.py", "/etc/hostname"),
+        "x.py:: is a link out of the kernel's folder",
+    ),
+    # Links to all that is on the machine.
+    (
+        "source-tests",
+        lambda kernel, _: (shutil.rmtree(kernel / "tests"), (kernel / "tests").symlink_to("/")),
+        "tests:: no test is marked kernels_ci",
+    ),
+    (
+        "source-tests",
+        _replaced("tests/test_scale.py", "/etc/hostname"),
+        "tests:: no test is marked kernels_ci",
+    ),
     ("source-tests", _replaced("tests/test_scale.py", None), "tests:: no test is marked kernels_ci"),
     ("source-tests", added("tests/test_scale.py", "kernels_ci ("), "tests:: no test is marked kernels_ci"),
 ]
@@ -150,6 +167,46 @@ def test_a_listing_of_too_many_files_is_cut(kernel: Path, monkeypatch: pytest.Mo
     found = said(report, "layout-bytecode")
     assert len(found) == MOST_FINDINGS + 1
     assert found.count(f"{NAME}:: there is more of this: only {MOST_FINDINGS} are listed") == 1
+
+
+DEEP = {
+    "attributes": "a" + ".b" * 2500,
+    "sums": "1" + "+1" * 2500,
+    "calls": "a" + "()" * 2500,
+    "signs": "-" * 2500 + "1",
+    "lists": "[" * 90 + "]" * 90,
+}
+
+
+@pytest.mark.parametrize("what", DEEP)
+def test_what_is_nested_deeply_is_looked_at_or_a_finding(what: str, kernel: Path) -> None:
+    text = DEEP[what]
+    write(
+        kernel / INIT,
+        f'__all__ = ["twice"]\nif {text}:\n    import numpy\nlib.impl({text})\n'
+        f"@{text}\ndef twice(x: {text} = {text}): pass\nlib.register_fake({text})\n",
+    )
+    # Where Python itself cannot parse it, that is the finding.
+    slugs = {one.rule.slug for one in check(kernel).findings if not one.variant}
+    assert slugs <= {"source-imports", "source-readable", "source-fake"}, slugs
+    assert slugs & {"source-imports", "source-readable"}
+
+
+def test_a_rule_that_runs_out_of_depth_is_a_finding(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dig(_: object) -> list[Problem]:
+        return dig(_)
+
+    monkeypatch.setitem(source.RULES.functions, "source-all", dig)
+    assert said(check(kernel), "source-all") == ["build.toml:: cannot be checked: it is nested too deeply"]
+
+
+def test_more_python_than_a_kernel_has_is_not_read(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernel_actions.compliance.kernel._LARGEST_ALL_PYTHON", 1000)
+    for name in ("x", "y", "z"):
+        write(kernel / PACKAGE / f"{name}.py", "#" * 500)
+    assert said(check(kernel), "source-readable") == [
+        "y.py:: is not read: there is more before it than a kernel has"
+    ]
 
 
 def test_text_that_looks_like_code_does_not_slow_the_search(kernel: Path) -> None:

@@ -124,7 +124,7 @@ def variant_folders(build_dir: Path) -> list[Path]:
     return [
         folder
         for folder in sorted(build_dir.iterdir())
-        if folder.is_dir()
+        if (folder.is_dir() or folder.is_symlink())
         and not folder.name.startswith(".")
         and (folder.name.startswith(_FRAMEWORKS) or (folder / "metadata.json").exists())
     ]
@@ -161,6 +161,10 @@ def _check_variant(folder: Path, sources: Kernel) -> Iterator[Finding]:
     # Here, as a bare Python has no use for them.
     from kernel_actions.compliance import binary, layout, metadata, variant
 
+    if folder.is_symlink():
+        # What it leads to is another variant, or anything.
+        yield from layout.LINK_RULES.check(folder, Place(folder), folder.name)
+        return
     read = variant.read(folder, sources.manifest)
     for family in (layout.RULES, metadata.RULES):
         yield from family.check(read, read.where, folder.name)

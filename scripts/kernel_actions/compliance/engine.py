@@ -234,3 +234,5 @@ def _problems(function: Function[Subject], subject: Subject, where: Place) -> It
     except OSError as error:
         path = Path(error.filename) if isinstance(error.filename, str) else where.path
         yield Problem(f"cannot be checked: {error.strerror or error}", Place(path))
+    except RecursionError:
+        yield Problem("cannot be checked: it is nested too deeply", where)

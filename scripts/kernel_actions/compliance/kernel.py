@@ -24,7 +24,10 @@ PACKAGE_ROOTS = {"torch": "torch-ext", "torch-noarch": "torch-ext", "tvm-ffi": "
 _CPP_SUFFIXES = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".mm"})
 _LARGEST_PYTHON = 1_000_000
 _LARGEST_CPP = 10_000_000
-_LARGEST_ALL = 50_000_000
+# Of all sources of a kind. The largest public packages have 3 MB of Python, whose syntax trees take a hundred
+# times as much memory.
+_LARGEST_ALL_PYTHON = 10_000_000
+_LARGEST_ALL_CPP = 50_000_000
 # Only files that mention one of these are looked into.
 _OF_INTEREST = re.compile(rb"TORCH_LIBRARY|REGISTER_EXTENSION")
 # Comments, strings and definitions of macros, each of which ends with the file at the latest: then no
@@ -160,7 +163,7 @@ def read(directory: Path) -> Kernel:
     except WrongInput as error:
         problems = tuple(Problem.of(one, Place(directory / "build.toml")) for one in error.all)
         return Kernel(directory, None, (), (), problems, ())
-    reader = _Reader()
+    reader = _Reader(kernel)
     python: tuple[PythonFile, ...] = ()
     cpp: tuple[CppFile, ...] = ()
     try:
@@ -174,14 +177,16 @@ def read(directory: Path) -> Kernel:
 class _Reader:
     """Reads sources, until there is more of them than a kernel has."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernel: Manifest) -> None:
         self.problems: list[Problem] = []
-        self._left = _LARGEST_ALL
+        self._kernel = kernel
+        self._left = 0
 
     def python(self, folder: Path) -> tuple[PythonFile, ...]:
         """The Python files below ``folder`` that can be parsed."""
-        if not folder.is_dir():
+        if not folder.is_dir() or not is_inside(self._kernel, folder):
             return ()  # A rule says so.
+        self._left = _LARGEST_ALL_PYTHON
         listing = files.walk(folder)
         if listing.cut:
             self.problems.append(Problem(listing.cut, Place(folder)))
@@ -189,6 +194,9 @@ class _Reader:
         for entry in listing.entries:
             # kernel-builder may have left its _ops.py behind, which is made anew in each build.
             if not entry.name.endswith(".py") or entry.is_folder or entry.name == "_ops.py":
+                continue
+            if entry.is_link and not is_inside(self._kernel, entry.path):
+                self.problems.append(Problem("is a link out of the kernel's folder", Place(entry.path)))
                 continue
             data = self._read(entry.path, _LARGEST_PYTHON)
             if data is not None:
@@ -201,6 +209,7 @@ class _Reader:
     def cpp(self, kernel: Manifest) -> tuple[CppFile, ...]:
         """The C++ sources of the kernel that have to do with the registration of operators."""
         found = []
+        self._left = _LARGEST_ALL_CPP
         for name in dict.fromkeys(name for _, name in sources(kernel)):
             path = kernel.directory / name
             # Those that are missing or lead elsewhere are the business of a rule.
@@ -225,15 +234,17 @@ class _Reader:
             return None
         self._left -= len(data)
         if self._left < 0:
-            self.problems.append(Problem(f"sources of more than {_LARGEST_ALL} bytes", Place(path)))
+            what = "is not read: there is more before it than a kernel has"
+            self.problems.append(Problem(what, Place(path)))
             return None
         return data
 
 
-def is_inside(kernel: Manifest, name: str) -> bool:
-    """Whether the path ``name`` stays in the kernel's folder, links followed."""
+def is_inside(kernel: Manifest, name: str | Path) -> bool:
+    """Whether a path (as text from the kernel's folder on) stays in there, links followed."""
+    path = name if isinstance(name, Path) else kernel.directory / name
     try:
-        return (kernel.directory / name).resolve().is_relative_to(kernel.directory.resolve())
+        return path.resolve().is_relative_to(kernel.directory.resolve())
     except (OSError, RuntimeError, ValueError):  # A loop of links; a null character.
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import unicodedata
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ class Built:
 
 RULES: Family[Variant] = Family()
 SET_RULES: Family[Built] = Family()
+# About what is in the place of a variant, and is none that anything else can be said of.
+LINK_RULES: Family[Path] = Family()
 
 _BYTECODE = (".pyc", ".pyo")
 
@@ -71,6 +74,11 @@ def layout_links(variant: Variant) -> Iterator[Problem]:
     for entry in variant.listing.entries:
         if entry.is_link and (reason := _broken(variant, entry)):
             yield Problem(reason, Place(entry.path))
+
+
+@LINK_RULES.rule
+def layout_links_(folder: Path) -> Iterator[Problem]:
+    yield Problem(f"is a link to {os.readlink(folder)}, and was not checked", Place(folder))
 
 
 @RULES.rule

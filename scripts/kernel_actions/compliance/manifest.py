@@ -105,8 +105,11 @@ def manifest_package(kernel: Kernel) -> Iterator[Problem]:
         return
     package = package_dir(kernel.manifest)
     init = package / "__init__.py"
-    if not init.is_file():
-        name = init.relative_to(kernel.manifest.directory)
+    name = init.relative_to(kernel.manifest.directory)
+    if not is_inside(kernel.manifest, init):
+        what = f"{name.as_posix()} is outside of the kernel's folder"
+        yield Problem(what, kernel.manifest.place("general.name"))
+    elif not init.is_file():
         yield Problem(f"there is no {name.as_posix()}", kernel.manifest.place("general.name"))
     if (package / kernel.manifest.python_name).exists():
         yield Problem(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernel_actions.compliance import files
 from kernel_actions.compliance.engine import Family, Problem, counted
-from kernel_actions.compliance.kernel import Kernel, PythonFile
+from kernel_actions.compliance.kernel import Kernel, PythonFile, is_inside
 from kernel_actions.errors import Place, WrongInput
 from kernel_actions.manifest import Manifest
 
@@ -49,10 +49,10 @@ _SCHEMA = re.compile(r'\s*((?:"(?:\\.|[^"\\\n])*"\s*)+)\)')
 _STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 # Implementations in C++ that serve for fake tensors too.
 _IMPLEMENTED = re.compile(r"\b(?:k?Meta|k?Composite(?:Implicit|Explicit)\w*)\b")
-# The test of what runs for type checkers, and of what runs where the file is a program.
-_NEVER_HERE = re.compile(r"TYPE_CHECKING|'__main__'")
+# In the condition of what runs for type checkers, and of what runs where the file is a program.
+_NEVER_HERE = frozenset({"TYPE_CHECKING", "__main__"})
 # The decorators of operators that are written in Python.
-_PYTHON_OPERATOR = re.compile(r"'(?:custom_op|triton_op)'")
+_PYTHON_OPERATORS = frozenset({"custom_op", "triton_op"})
 # What Torch itself requires, on every system and since its version 2.
 _OF_TORCH = frozenset({"filelock", "fsspec", "jinja2", "networkx", "sympy", "typing_extensions"})
 # What is there wherever Torch has the backend.
@@ -156,10 +156,8 @@ def source_relative_imports(kernel: Kernel) -> Iterator[Problem]:
 
 @RULES.rule
 def source_tests(kernel: Kernel) -> Iterator[Problem]:
-    folder = kernel.directory / "tests"
-    if folder.is_dir() and any(_has_marker(entry) for entry in files.walk(folder).entries):
-        return
-    yield Problem(f"no test is marked {MARKER}", Place(folder))
+    if not any(_has_marker(entry) for entry in _tests(kernel)):
+        yield Problem(f"no test is marked {MARKER}", Place(kernel.directory / "tests"))
 
 
 @RULES.rule
@@ -205,12 +203,11 @@ def source_fake(kernel: Kernel) -> Iterator[Problem]:
 
 @RULES.rule
 def source_test_imports(kernel: Kernel) -> Iterator[Problem]:
-    folder = kernel.directory / "tests"
-    if kernel.manifest is None or not folder.is_dir():
+    if kernel.manifest is None:
         return
     package = kernel.manifest.python_name
     found: list[Place] = []
-    for entry in files.walk(folder).entries:
+    for entry in _tests(kernel):
         tree = _tree_with(entry, package)
         for node in ast.walk(tree) if tree is not None else ():
             if any(one.partition(".")[0] == package for one in _imported(node)):
@@ -221,6 +218,17 @@ def source_test_imports(kernel: Kernel) -> Iterator[Problem]:
         # They are all the same, and mended in one way.
         more = f", as {counted(len(found) - 1, 'more file')} of tests do" if found[1:] else ""
         yield Problem(f"imports {package} by its name{more}", found[0])
+
+
+def _tests(kernel: Kernel) -> Iterator[files.Entry]:
+    """The Python files of the kernel's tests."""
+    folder = kernel.directory / "tests"
+    if kernel.manifest is None or not folder.is_dir() or not is_inside(kernel.manifest, "tests"):
+        return
+    for entry in files.walk(folder).entries:
+        is_foreign = entry.is_link and not is_inside(kernel.manifest, entry.path)
+        if entry.name.endswith(".py") and not entry.is_folder and not is_foreign:
+            yield entry
 
 
 def _imports_ops(node: ast.stmt) -> bool:
@@ -328,7 +336,7 @@ def _optional(tree: ast.Module) -> set[ast.AST]:
     found: set[ast.AST] = set()
     for node in ast.walk(tree):
         is_tried = isinstance(node, ast.Try) and bool(node.handlers)
-        if is_tried or (isinstance(node, ast.If) and _NEVER_HERE.search(ast.dump(node.test))):
+        if is_tried or (isinstance(node, ast.If) and _mentions(node.test, _NEVER_HERE)):
             assert isinstance(node, ast.Try | ast.If)
             found.update(inner for one in node.body for inner in ast.walk(one))
     return found
@@ -341,7 +349,7 @@ def _wrapped(kernel: Kernel) -> set[str]:
         for file in kernel.python
         for node in ast.walk(file.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and any(_PYTHON_OPERATOR.search(ast.dump(one)) for one in node.decorator_list)
+        and any(_mentions(one, _PYTHON_OPERATORS) for one in node.decorator_list)
         for inner in ast.walk(node)
         if isinstance(inner, ast.Attribute)
     }
@@ -369,14 +377,22 @@ def _fakes(kernel: Kernel) -> set[str] | None:
 def _is_fake(node: ast.Call) -> bool:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     return name in ("register_fake", "impl_abstract", "_register_fake") or (
-        name in ("impl", "register_kernel") and "'Meta'" in ast.dump(node)
+        name in ("impl", "register_kernel") and _mentions(node, frozenset({"Meta"}))
+    )
+
+
+def _mentions(node: ast.AST, words: frozenset[str]) -> bool:
+    """Whether a name or a text in ``node``, however deep it is nested, is one of ``words``."""
+    return any(
+        str(word) in words
+        for inner in ast.walk(node)
+        for word in (getattr(inner, "id", ""), getattr(inner, "attr", ""), getattr(inner, "value", ""))
+        if isinstance(word, str)
     )
 
 
 def _tree_with(entry: files.Entry, word: str) -> ast.Module | None:
     """The syntax tree of a Python file that holds ``word``; ``None`` for others."""
-    if not entry.name.endswith(".py") or entry.is_folder:
-        return None
     try:
         data = files.read(entry.path, _LARGEST_TEST)
         return files.parse_python(entry.path, data) if word.encode() in data else None
@@ -415,8 +431,6 @@ def _literal(node: ast.expr) -> str:
 
 def _has_marker(entry: files.Entry) -> bool:
     """Whether a file of tests uses the marker."""
-    if not entry.name.endswith(".py") or entry.is_folder:
-        return False
     try:
         data = files.read(entry.path, _LARGEST_TEST)
         # Most files are decided by the first look, which is a hundred times faster than the second.
