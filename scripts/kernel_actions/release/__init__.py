@@ -30,8 +30,10 @@ from kernel_actions.release.protocol import (
     tag,
     verify,
 )
+from kernel_actions.release.record import Record
 from kernel_actions.release.signing import Sign
 from kernel_actions.release.verification import Verified
+from kernel_actions.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from kernel_actions.cli import Options
@@ -64,7 +66,8 @@ STAGES = ("stage", "promote")
 @dataclass(frozen=True)
 class Released:
     """What became of a release. ``staged`` and ``commit`` (which was promoted) are commits on the Hub,
-    empty where this run did not get to them; ``size`` is what had to be sent for it, in bytes."""
+    empty where this run did not get to them; ``size`` is what had to be sent for it, in bytes; ``record`` is
+    what the Hub keeps of it."""
 
     plan: ReleasePlan
     staged: str
@@ -72,6 +75,7 @@ class Released:
     size: int = 0
     verified: Verified | None = None
     tagged: Tagged | None = None
+    record: Record | None = None
 
     @property
     def is_unchanged(self) -> bool:
@@ -103,7 +107,7 @@ def run(options: Options) -> int:
         allow_local_build=options.allow_local_build,
         from_staged="stage" not in stages,
     )
-    with show.Shown(options.format, prepared.plan) as shown:
+    with show.Shown(options.format, prepared) as shown:
         if not options.dry_run:
             shown.released = carry_out(
                 prepared,
@@ -111,6 +115,7 @@ def run(options: Options) -> int:
                 git_tag=options.git_tag,
                 moving_tags=options.moving_tags,
                 on_missing=shown.missing,
+                watch=shown.watch,
             )
     return EXIT_DONE
 
@@ -165,17 +170,19 @@ def carry_out(
     push: bool = True,
     moving_tags: bool = False,
     on_missing: Callable[[tuple[Lack, ...]], None] = lambda missing: None,
+    watch: Stopwatch | None = None,
 ) -> Released:
     """Carry out a release that was planned, or what is left to do of it.
 
     ``stages`` are ``stage`` (with the gate before it) and ``promote`` (with the verification before it,
     and the tags after). Without ``git_tag`` git is left alone; without ``push`` the git tag stays in
     the repository; with ``moving_tags`` the tags vX and vX.Y follow. ``on_missing`` gets what the gate
-    finds, before that is raised.
+    finds, before that is raised; ``watch`` notes the steps.
 
     When the version's branch is changed by others meanwhile, the release is staged and verified anew.
     """
     made = prepared.plan
+    watch = watch or Stopwatch()
     if made.promoted:
         console.say(
             f"{made.version} is on {made.hub_tag if made.is_pre else made.branch} of {made.repo_id} already"
@@ -185,9 +192,10 @@ def carry_out(
         tagged = tag(prepared, made.promoted, git_tag=git_tag, push=push, moving_tags=moving_tags)
         return Released(made, "", made.promoted, tagged=tagged)
     if "stage" in stages:
-        missing = lacks(prepared)
-        on_missing(missing)
-        check_gate(prepared, missing)
+        with watch.step("gate"):
+            missing = lacks(prepared)
+            on_missing(missing)
+            check_gate(prepared, missing)
     # Told before anything is published; the tag itself comes last.
     has_tag = git_tag and push and check_origin(prepared)
     if git_tag and push and not has_tag and "promote" in stages and not made.dirty:
@@ -196,20 +204,24 @@ def carry_out(
     for attempt in range(1, ATTEMPTS + 1):
         if "stage" in stages:
             console.say(f"Staging {made.version} on {made.staging} of {made.repo_id}")
-        one = stage(prepared) if "stage" in stages else staged(prepared)
+        with watch.step("stage"):
+            one = stage(prepared) if "stage" in stages else staged(prepared)
         size += one.size
         if "promote" not in stages:
             return Released(made, one.commit, "", size)
         console.say(f"Verifying {one.commit[:12]}")
-        verified = verify(prepared, one)
+        with watch.step("verify"):
+            verified = verify(prepared, one)
         try:
             where = f"Tagging it {made.hub_tag}" if made.is_pre else f"Promoting it to {made.branch}"
             console.say(where)
-            commit = promote(prepared, one, verified)
+            with watch.step("promote"):
+                commit = promote(prepared, one, verified)
             break
         except Moved as error:
             if "stage" not in stages or attempt == ATTEMPTS:
                 raise
             console.say(f"{error.what}: staging it again")
-    tagged = tag(prepared, commit, git_tag=git_tag, push=push, moving_tags=moving_tags)
-    return Released(made, one.commit, commit, size, verified, tagged)
+    with watch.step("tag"):
+        tagged = tag(prepared, commit, git_tag=git_tag, push=push, moving_tags=moving_tags)
+    return Released(made, one.commit, commit, size, verified, tagged, one.record)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernel_actions.console import markdown_text
+from kernel_actions import markdown
 from kernel_actions.hub.client import Changes, Copy, LocalFile, RemoteFile, is_benchmark
 from kernel_actions.release import record, version
 from kernel_actions.release.signing import FILE_NAME as SIGNATURE
@@ -156,8 +156,8 @@ def changelog(commits: Iterable[Commit]) -> str:
     for title, listed in version.grouped(commits).items():
         lines += [f"### {title}", ""]
         for commit in listed[:_MOST_LISTED]:
-            scope = f"**{markdown_text(commit.scope)}**: " if commit.scope else ""
-            subject = markdown_text(commit.subject[:_LONGEST_SUBJECT])
+            scope = f"**{markdown.text(commit.scope)}**: " if commit.scope else ""
+            subject = markdown.text(commit.subject[:_LONGEST_SUBJECT])
             lines.append(f"- {scope}{subject}" + (f" ({commit.id[:7]})" if commit.id else ""))
         if len(listed) > _MOST_LISTED:
             lines.append(f"- and {len(listed) - _MOST_LISTED} more")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from kernel_actions import console, github
-from kernel_actions.errors import printable
-from kernel_actions.release import Released
+from kernel_actions import console, coverage, github, markdown, report
+from kernel_actions.errors import KernelActionsError, printable
+from kernel_actions.release import Release, Released
 from kernel_actions.release.gate import Lack
 from kernel_actions.release.plan import ReleasePlan
+from kernel_actions.report import Report, of_release
+from kernel_actions.stopwatch import Stopwatch
 
 _VARIANTS = ("variant", "what", "files", "size", "to send")
 _COMMITS = ("commit", "raises", "what it says")
@@ -22,17 +25,18 @@ _MOST_SHOWN = 10
 class Shown:
     """Shows a release in one format, from its plan to its end, however that comes."""
 
-    def __init__(self, form: str, plan: ReleasePlan) -> None:
+    def __init__(self, form: str, prepared: Release) -> None:
         self._form = form
-        self._plan = plan
+        self._prepared = prepared
+        self._plan = prepared.plan
         self._missing: tuple[Lack, ...] = ()
         self.released: Released | None = None
+        self.watch = Stopwatch()
 
     def __enter__(self) -> Shown:
         if self._form != "json":
             _print_plan(self._plan)
             if self._form == "github":
-                github.add_summary(_plan_summary(self._plan))
                 github.set_outputs({"version": str(self._plan.version), "tag": self._plan.git_tag})
         return self
 
@@ -43,12 +47,11 @@ class Shown:
             rows = [(one.variant, one.what, one.repair) for one in missing]
             with github.untrusted_output():
                 print(console.table(_MISSING, rows))
-            if self._form == "github":
-                github.add_summary(f"#### Missing\n\n{console.markdown_table(_MISSING, rows)}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        page = self._report(error)
         if self._form == "json":
             with github.untrusted_output():
                 print(json.dumps(self._as_json(), indent=2))
@@ -58,10 +61,24 @@ class Shown:
         for line in _outcome(self.released):
             print(printable(line))
         if self._form == "github":
-            github.set_outputs({"staged": self.released.staged, "commit": self.released.commit})
-            github.add_summary(
-                "\n\n".join(console.markdown_text(line) for line in _outcome(self.released)) + "\n"
+            github.set_outputs(
+                {"staged": self.released.staged, "commit": self.released.commit, "report": page}
             )
+
+    def _report(self, error: BaseException | None) -> str:
+        """Write the page, and the summary of a job; the page's path, empty where there is none."""
+        problem = "" if error is None else str(error) or type(error).__name__
+        try:
+            made = of_release.made(self._prepared, self.released, self._missing, self.watch.steps, problem)
+            if self._form == "github":
+                github.add_summary(_summary(self._plan, self.released, self._missing, made))
+            page = self._prepared.build_dir / report.FILE_NAME
+            report.write(made, page)
+        except (KernelActionsError, OSError) as unreported:
+            # What was released is released, whoever hears of it.
+            console.say(printable(f"kernel-actions: warning: there is no report: {unreported}"))
+            return ""
+        return str(page)
 
     def _as_json(self) -> dict[str, Any]:
         released = self.released
@@ -129,16 +146,23 @@ def _print_plan(plan: ReleasePlan) -> None:
         print(flush=True)
 
 
-def _plan_summary(plan: ReleasePlan) -> str:
-    parts = [f"### {console.markdown_text(_title(plan))}"]
-    parts += [console.markdown_text(line) for line in _facts(plan)]
-    if plan.decision.deciding:
-        parts.append(console.markdown_table(_COMMITS, _commit_rows(plan)))
-    if plan.variants:
-        parts.append(console.markdown_table(_VARIANTS, _variant_rows(plan)))
-    if plan.commits:
-        parts.append(f"<details><summary>Changelog</summary>\n\n{plan.changelog}\n</details>")
-    return "\n\n".join(parts) + "\n"
+def _summary(plan: ReleasePlan, released: Released | None, missing: Sequence[Lack], made: Report) -> str:
+    rows = [(one.variant, one.what, one.repair) for one in missing]
+    problems = [one.message for one in made.findings if one.severity == "error"] if not missing else []
+    what = _outcome(released) if released is not None else []
+    return markdown.join(
+        markdown.heading(made.verdict, _title(plan)),
+        markdown.table(_MISSING, rows) if rows else "",
+        markdown.bullets(problems),
+        markdown.lines([*what, *_facts(plan)]),
+        coverage.as_markdown(coverage.grid(made.entries)),
+        markdown.timeline(made.steps),
+        markdown.details("Variants", markdown.table(_VARIANTS, _variant_rows(plan))) if plan.variants else "",
+        markdown.details("Commits that decide the version", markdown.table(_COMMITS, _commit_rows(plan)))
+        if plan.decision.deciding
+        else "",
+        markdown.details("Changelog", plan.changelog) if plan.commits else "",
+    )
 
 
 def _outcome(released: Released) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from kernel_actions import coverage
 from kernel_actions.coverage import Entry, State
-from kernel_actions.markdown import Step
+from kernel_actions.markdown import Step, Verdict
 
 Severity = Literal["error", "warning", "waived"]
 
@@ -87,7 +87,8 @@ class VariantReport:
 class Report:
     """A run of any stages: the kernel, what it released (empty: nothing), some facts by name, the variants,
     the findings with the errors first, and what took how long. ``has_plan``: the variants that are missing
-    are known."""
+    are known. ``read`` are the names of the files that it was made of, and ``outcome`` the verdict where that
+    follows from more than the variants."""
 
     kernel: str
     release: str = ""
@@ -96,7 +97,8 @@ class Report:
     findings: tuple[Finding, ...] = ()
     steps: tuple[Step, ...] = ()
     has_plan: bool = False
-    read: tuple[str, ...] = field(default=())
+    read: tuple[str, ...] = ()
+    outcome: Verdict | None = None
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -111,8 +113,10 @@ class Report:
         return sum(one.severity == "error" for one in self.findings)
 
     @property
-    def verdict(self) -> Literal["passed", "failed", "planned"]:
+    def verdict(self) -> Verdict:
         """``failed`` when something is wrong or missing, ``planned`` when nothing was done yet."""
+        if self.outcome is not None:
+            return self.outcome
         states = {one.state for one in self.entries}
         if self.errors or states & {"failed", "missing", "untested"}:
             return "failed"

@@ -23,6 +23,7 @@ _MOST_FINDINGS = 2_000
 _VERDICTS = {
     "passed": ("✓", "Passed"),
     "failed": ("✗", "Failed"),
+    "warned": ("!", "Passed, with warnings"),
     "planned": ("○", "Planned"),
 }
 # As in a summary, but drawn by every font.

@@ -42,20 +42,22 @@ class _Found:
         self.files: list[str] = []
 
 
-def read(folders: Sequence[Path], kernel_dir: Path) -> Report:
+def read(folders: Sequence[Path], kernel_dir: Path, record: Mapping[str, Any] | None = None) -> Report:
     """The report on what is below ``folders``, against the plan of the kernel in ``kernel_dir``, if there
     is one.
 
     Raises ``WrongInput`` for a folder that is not there, or when there is neither a report nor a plan.
     """
     found = _Found()
+    if record is not None:
+        _take_record(found, record)
     for folder in folders:
         if not folder.exists():
             raise WrongInput("there is no such folder or file", where=Place(folder))
         for path in _paths(folder):
             _take(found, path)
     name, planned, note = _plan(kernel_dir)
-    if not found.files and not planned:
+    if not found.files and not planned and record is None:
         listed = ", ".join(str(folder) for folder in folders)
         raise WrongInput(
             f"there are no reports below {listed}, and {kernel_dir} is no kernel",
@@ -231,7 +233,7 @@ def _plan(kernel_dir: Path) -> tuple[str, dict[str, coverage.Entry], Finding | N
 def _report(
     found: _Found, name: str, planned: Mapping[str, coverage.Entry], findings: Iterable[Finding]
 ) -> Report:
-    record = found.records[-1] if found.records else None
+    record = found.records[0] if found.records else None
     recorded: Mapping[str, Any] = record["variants"] if record else {}
     release = _text(record["release"]) if record else ""
     names = dict.fromkeys([*planned, *sorted(recorded), *sorted(found.builds), *sorted(found.tests)])
