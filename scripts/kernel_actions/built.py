@@ -55,6 +55,11 @@ class BuiltVariant:
         return f"build/{self.name}"
 
 
+def is_name(name: str) -> bool:
+    """Whether a folder of this name is taken for a variant."""
+    return _NAME.fullmatch(name) is not None
+
+
 def build_report_path(folder: Path) -> Path:
     """Where a builder leaves its report on the variant in ``folder``: beside it."""
     return folder.with_name(f"{folder.name}.build-report.json")

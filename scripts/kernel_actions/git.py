@@ -72,7 +72,7 @@ def state(directory: Path) -> GitState | None:
             dirty = True
     if not commit or commit == "(initial)":
         return None
-    return GitState(commit, dirty, Path(root.splitlines()[-1]))
+    return GitState(commit, dirty, Path(root.removesuffix("\n")))
 
 
 def tracked(directory: Path) -> frozenset[str]:

@@ -115,7 +115,7 @@ def test_a_store_that_cannot_be_written_is_one_line(machine: Machine, tmp_path: 
     finally:
         subprocess.run(["umount", "--lazy", machine.store], check=True)
     assert finished.returncode == 3, finished.stderr
-    assert f"Nix cannot build {CPU}: " in last_line(finished) and "/nix/store" in last_line(finished)
+    assert "Nix cannot use its store: " in last_line(finished) and "/nix/" in last_line(finished)
 
 
 # --- Sandbox ---

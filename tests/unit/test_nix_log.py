@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kernel_actions.errors import WrongInput
 from kernel_actions.nix import building, diagnostics, store
 from kernel_actions.nix.log import Log, plain, short_name
 
@@ -265,3 +266,33 @@ def test_time_limits(text: str, seconds: int) -> None:
 def test_caches_to_copy_to(address: str, cachix: str, shown: str, needs_token: bool) -> None:
     target = store.Target(address)
     assert (target.cachix, target.shown, target.needs_token) == (cachix, shown, needs_token)
+
+
+# --- Addresses of caches ---
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://[::1",
+        "https://host:99999",
+        "file:///",
+        "s3://",
+        "http://",
+        "https://me:hunter2@cache.example.org",
+    ],
+)
+def test_an_address_that_is_none_or_has_a_password(address: str) -> None:
+    with pytest.raises(WrongInput) as caught:
+        store.target(address)
+    assert "--push-to " in str(caught.value) and "hunter2" not in str(caught.value)
+
+
+def test_an_address_may_name_a_user() -> None:
+    found = store.target("https://me@cache.example.org/x")
+    assert found.needs_token and not found.cachix and found.shown == "https://***@cache.example.org/x"
+    with store._credentials(found, "hunter2") as (options, variables):
+        netrc = Path(options[-1])
+        assert netrc.read_text() == "machine cache.example.org\nlogin me\npassword hunter2\n"
+        assert netrc.stat().st_mode & 0o777 == 0o600 and variables == {}
+    assert not netrc.exists()

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernel_actions import built, console, github, manifest, process
+from kernel_actions import built, console, github, manifest, markdown, process
 from kernel_actions.errors import (
     EXIT_DONE,
     KernelActionsError,
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 # Beside the variants, as the local builder has it: locks, logs and copies that are not finished.
 WORK_FOLDER = ".local"
+# Beside the folders of the sources that build.toml lists.
+_NOT_FOR_OUTPUT = frozenset({".git", "csrc", sources.PACKAGE_ROOT, "tests"})
 # GitHub shows ten errors and ten warnings of a step.
 _SHOWN = 10
 # The last lines of a failed derivation's log that are shown again, where the eye falls.
@@ -161,9 +163,7 @@ def build(request: Request) -> list[NixBuildReport]:
         console.say(f"No token: what is built is not copied to {target.shown}")
         target = None
     output = request.kernel_dir / request.output
-    checks.check_folder(request.kernel_dir, output, "--output")
-    if request.archive is not None:
-        checks.check_folder(request.kernel_dir, request.archive, "--archive")
+    _check_folders(kernel, output, request.archive)
     if request.kernel_dir.resolve().is_relative_to(output.resolve()):
         raise WrongInput(
             f"--output is {request.output}, which holds the kernel",
@@ -179,6 +179,27 @@ def build(request: Request) -> list[NixBuildReport]:
         deadline = started + request.time_limit
         job = _Job(request, kernel, found, address, settings, is_sandboxed, target, output, deadline, version)
         return job.run(names)
+
+
+def _check_folders(kernel: Manifest, output: Path, archive: Path | None) -> None:
+    """Raise ``WrongInput`` for folders that are no place for what is built."""
+    for option, folder in (("--output", output), ("--archive", archive)):
+        if folder is None:
+            continue
+        checks.check_folder(kernel.directory, folder, option)
+        listed = set(_NOT_FOR_OUTPUT)
+        # Sources that are not as they have to be are missed by the build, which says so better.
+        with contextlib.suppress(KernelActionsError):
+            listed.update(name for backend in kernel.backends for name in sources.folders(kernel, backend))
+        for name in sorted(listed):
+            if folder.resolve().is_relative_to((kernel.directory / name).resolve()):
+                raise WrongInput(
+                    f"{option} is {folder}, and {name} is a folder of the kernel's sources",
+                    repair="choose a folder for what is built",
+                )
+    inside = os.path.relpath(archive.resolve(), output.resolve()).split(os.sep) if archive else []
+    if any(built.is_name(part) for part in inside[:1]):
+        raise WrongInput(f"--archive is {archive}, which is a variant's own folder")
 
 
 class _Job:
@@ -333,7 +354,8 @@ class _Job:
             report = self._push(report, self._target)
         if self._request.archive is not None:
             archive = self._request.archive / f"{report.variant}.tar"
-            results.pack(report.path, archive)
+            with self._disk(self._request.archive, "--archive"):
+                results.pack(report.path, archive)
             report = replace(report, archive=archive)
         self._reports[-1] = report
         if report.reproducible is False:
@@ -653,7 +675,7 @@ class _Job:
         return f"{name} has {console.size(free[name])} left"
 
     @contextlib.contextmanager
-    def _disk(self) -> Iterator[None]:
+    def _disk(self, folder: Path | None = None, option: str = "--output") -> Iterator[None]:
         """Say which disk is full: the error itself does not."""
         try:
             yield
@@ -661,8 +683,8 @@ class _Job:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise WrongSurroundings(
-                f"the disk of {self._output} is full",
-                repair="free some space, or choose another folder with --output",
+                f"the disk of {folder or self._output} is full",
+                repair=f"free some space, or choose another place by {option}",
             ) from error
 
     # --- Built twice ---
@@ -697,10 +719,8 @@ class _Job:
         self._differing_text = f"{', '.join(map(printable, found[:3])) or 'modes or links'}{more} differ"
         if self._request.is_job:
             rows = [(name,) for name in found[:200]]
-            github.add_summary(
-                f"### {console.markdown_text(wanted.name)} is not reproducible\n\n"
-                f"{console.markdown_table(('file that differs',), rows)}"
-            )
+            heading = markdown.heading("failed", f"{wanted.name} is not reproducible")
+            github.add_summary(markdown.join(heading, markdown.table(("file that differs",), rows)))
         return False
 
     # --- Tests for other machines ---
@@ -712,7 +732,7 @@ class _Job:
             )
         wanted = names[0]
         title = f"the tests of {wanted.arch_name}"
-        with self._disk():
+        with self._disk(file.parent, "--export-tests"):
             log_file = self._work / f"{wanted.name}.tests.log"
             with self._built(title, wanted.test_attribute, log_file) as done:
                 size = store.export([done.path], file)
@@ -746,11 +766,9 @@ class _Job:
             ]  # fmt: skip
             header = ("kernel", "architecture", "registers", "stack", "spill stores", "spill loads")
             rest = len(used) - len(rows)
-            more = f"\n{rest} more spill less.\n" if rest else ""
-            github.add_summary(
-                f"### Registers of {console.markdown_text(report.variant)}\n\n"
-                f"{console.markdown_table(header, rows)}{more}"
-            )
+            more = f"{rest} more spill less." if rest else ""
+            table = markdown.join(markdown.table(header, rows), more)
+            github.add_summary(markdown.details(f"Registers of {report.variant}", table))
 
 
 class _Display:
@@ -860,7 +878,22 @@ def _print(form: str, reports: Sequence[NixBuildReport]) -> None:
                 "archive": "\n".join(str(one.archive) for one in reports if one.archive),
             }
         )
-        github.add_summary(f"### Build\n\n{console.markdown_table(_HEADER, rows)}")
+        github.add_summary(_summary(reports, rows))
+
+
+def _summary(reports: Sequence[NixBuildReport], rows: Sequence[tuple[str, ...]]) -> str:
+    count = f"{len(reports)} variants" if len(reports) != 1 else reports[0].variant
+    took = console.duration(sum(one.seconds for one in reports))
+    steps: list[markdown.Step] = []
+    start = 0.0
+    for one in reports:
+        steps.append(markdown.Step("", one.variant, start, one.seconds))
+        start += one.seconds
+    return markdown.join(
+        markdown.heading("passed", f"Build: {count} in {took}"),
+        markdown.table(_HEADER, rows),
+        markdown.timeline(steps),
+    )
 
 
 def _import(options: Options) -> int:

@@ -54,6 +54,8 @@ _RESTRICTED = frozenset(
     }
 )
 _SHARED = frozenset({"extra-experimental-features", "extra-substituters"})
+# What a version of Nix says of a command that is another version's.
+_OTHER = "is not a recognised command"
 # What has the last word.
 VARIABLE = "NIX_CONFIG"
 HEADER = "# Written by `kernel-actions setup-nix`, which writes it anew each time.\n"
@@ -404,15 +406,17 @@ def of_system() -> dict[str, str]:
 def store() -> Store:
     """The store that Nix works with. Raises ``WrongSurroundings`` when it cannot be reached."""
     # Named `store info` since 2.19.
+    outputs = []
     for verb in ("ping", "info"):
         finished = cli.run("store", verb, time_limit=_PATIENCE)
+        outputs.append(finished.output)
         found = re.search(r"^Store URL: (\S+)", finished.output, re.MULTILINE)
         if finished.returncode == 0 and found is not None:
             trusted = re.search(r"^Trusted: (\d)", finished.output, re.MULTILINE)
             refused = re.findall(r"ignoring untrusted substituter '([^']+)'", finished.output)
             return Store(found[1], None if trusted is None else trusted[1] == "1", tuple(refused))
     raise WrongSurroundings(
-        f"Nix cannot use its store: {cli.reason(finished.output)}",
+        f"Nix cannot use its store: {cli.reason(next((one for one in outputs if _OTHER not in one), ''))}",
         repair="start the Nix daemon, or run as the user who owns the store",
     )
 

@@ -254,6 +254,8 @@ def export(paths: Sequence[str], file: Path) -> int:
     The format is that of ``nix-store --export`` in zstd; the last path in it is one that no other needs.
     Raises ``WrongSurroundings``.
     """
+    if file.is_dir():
+        raise WrongInput("is a folder", where=Place(file), repair="name a file in it, as tests.nar.zst")
     listed = closure(paths)
     with built.written_whole(file) as target:
         _pipe(
@@ -272,7 +274,7 @@ def import_closure(file: Path) -> list[str]:
     Raises ``WrongInput`` for a file that is none, ``WrongSurroundings`` when Nix does not take it.
     """
     if not file.is_file():
-        raise WrongInput("there is no such file", where=Place(file), repair="download it first, or export it")
+        raise WrongInput("there is no such file", where=Place(file), repair="download or export it first")
     output = _pipe(
         [_zstd(), "--quiet", "--decompress", "--stdout", str(file)],
         ["nix-store", "--import"],
@@ -317,14 +319,17 @@ def _pipe(first: Sequence[str], second: Sequence[str], failed: str, target: Bina
         said.seek(0)
         text = plain(said.read().decode(errors="replace"))
     if codes != (0, 0):
-        raise WrongSurroundings(f"{failed}: {cli.reason(text)}", repair=_repair(text))
+        why = cli.reason(text) if text.strip() else "what comes is no export of a Nix store"
+        raise WrongSurroundings(f"{failed}: {why}", repair=_repair(text))
     return output
 
 
 def _repair(text: str) -> str:
     if "signature" in text or "trusted" in text or "privileged" in text:
         return "import as root, or have the runner's user in trusted-users of nix.conf"
-    return "free some space, then run again" if "No space left" in text else ""
+    if "No space left" in text:
+        return "free some space, then run again"
+    return "it is cut off, or no export: get it again" if "end-of-file" in text or not text.strip() else ""
 
 
 # --- Running Nix ---
