@@ -147,7 +147,11 @@ def test_the_whole_command_without_a_gpu_and_with_one_that_torch_does_not_see(
     finished = run(kernel, PASSING)
     assert (finished.returncode, finished.kind) == (3, "no-gpu")
     assert "needs a GPU and there is no GPU" in finished.last
-    assert run(kernel, PASSING, "--require-gpu", "never").returncode == 0
+    finished = run(kernel, PASSING, "--require-gpu", "never")
+    assert finished.returncode == 0
+    assert (
+        "note: no GPU was asked for (--require-gpu never): a release takes the variant for" in finished.output
+    )
     unused = PASSING + (
         "import types\nversion = types.SimpleNamespace(cuda='13.0', hip=None)\n"
         "cuda = types.SimpleNamespace(is_initialized=lambda: False, is_available=lambda: SEES)\n"

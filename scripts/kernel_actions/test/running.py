@@ -91,17 +91,16 @@ def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport
     what was built, or was built from other sources, and ``WrongSurroundings`` where the environment of
     the tests cannot be made.
     """
-    # A report is on the last run, also when that comes to no end.
-    report_path(variant).unlink(missing_ok=True)
-    if request.junit is not None:
-        if request.junit.is_dir():
-            raise WrongInput("--junit names a folder", where=Place(request.junit), repair="name a file")
-        request.junit.parent.mkdir(parents=True, exist_ok=True)
-        request.junit.unlink(missing_ok=True)
     kernel = manifest.load(kernel_dir)
     own = settings.load(kernel_dir)
     built.check_intact(variant)
     check_current(variant, kernel)
+    _check_request(kernel_dir, variant, request)
+    # A report is on the last run, also when that comes to no end.
+    report_path(variant).unlink(missing_ok=True)
+    if request.junit is not None:
+        request.junit.parent.mkdir(parents=True, exist_ok=True)
+        request.junit.unlink(missing_ok=True)
     # Before the tests, which may change what is there.
     files = file_digests(variant)
     selection = Selection(request.marker, request.paths, request.arguments)
@@ -130,7 +129,6 @@ def _report(
     empty: TestReport,
 ) -> tuple[TestReport, Outcome | None]:
     """The report, and what the tests gave, if they ran."""
-    _check_request(kernel_dir, variant, request)
     if (reason := _without_tests(kernel_dir, kernel, request)) is not None:
         return replace(empty, reason=reason), None
     with staged(variant) as folder:
@@ -139,6 +137,9 @@ def _report(
         variables = confined.variables(os.environ, home, own.test_variables)
         python = _python(variant, kernel, request, own)
         before = Before(())
+        if request.require_gpu == "never" and variant.backend in built.GPU_BACKENDS:
+            note = "no GPU was asked for (--require-gpu never): a release takes the variant for untested"
+            empty = replace(empty, notes=(note,))
         if request.require_gpu == "always" or (
             request.require_gpu == "auto" and variant.backend in built.GPU_BACKENDS
         ):
@@ -379,6 +380,8 @@ def _check_request(kernel_dir: Path, variant: BuiltVariant, request: Request) ->
     """Raise ``WrongInput`` for a request that cannot be meant."""
     if min(request.limits.test, request.limits.run) <= 0:
         raise WrongInput("a time limit is not a positive number of seconds")
+    if request.junit is not None and request.junit.is_dir():
+        raise WrongInput("--junit names a folder", where=Place(request.junit), repair="name a file")
     for path in request.paths:
         inside = (kernel_dir / path.partition("::")[0]).resolve()
         if path.startswith("-") or not inside.is_relative_to(kernel_dir.resolve()):
