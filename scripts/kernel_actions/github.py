@@ -94,7 +94,10 @@ def annotate(
     where: Place | None = None,
     title: str = "",
 ) -> None:
-    """Show ``message`` on the job's page and at its line of the pull request."""
+    """Show ``message`` on the job's page and at its line of the pull request.
+
+    Control characters, in names of files too, are made visible: the log is a terminal.
+    """
     properties = {"title": title} if title else {}
     if where is not None:
         properties["file"] = str(where.path)
@@ -102,8 +105,9 @@ def annotate(
             properties["line"] = str(where.line)
         if where.column is not None:
             properties["col"] = str(where.column)
-    listed = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
-    _command(f"::{level} {listed}::{_escape(message)}" if listed else f"::{level}::{_escape(message)}")
+    listed = ",".join(f"{name}={_escape_property(_visible(value))}" for name, value in properties.items())
+    text = _escape(_visible(message))
+    _command(f"::{level} {listed}::{text}" if listed else f"::{level}::{text}")
 
 
 def mask(secret: str) -> None:
@@ -223,6 +227,10 @@ def _command(text: str) -> None:
     # Progress goes to stderr and commands do too, so that stdout holds results alone.
     # The runner reads commands from both.
     print(text, file=sys.stderr, flush=True)
+
+
+def _visible(text: str) -> str:
+    return "".join(one if one.isprintable() or one in "\r\n" else repr(one)[1:-1] for one in text)
 
 
 def _escape(text: str) -> str:
