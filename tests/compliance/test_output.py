@@ -178,3 +178,37 @@ def test_sources_need_nothing_but_python(kernel: Path) -> None:
     )  # fmt: skip
     assert finished.returncode == 0, finished.stdout
     assert json.loads(finished.stdout)["findings"] == []
+
+
+def test_no_name_of_a_file_speaks_to_a_terminal_or_to_the_runner(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [
+        "\x1b[2J",
+        "\u202e",
+        "::error::x",
+        "##[error]x",
+        "a\r\nb",
+        "%0A::error::x",
+        "`|<b>",
+        "a\x85::error::b",
+    ]
+    for name in names:
+        write(kernel / VARIANT / f"{name}.pyc", "")
+    with open(os.fsencode(kernel / VARIANT) + b"/\xff.pyc", "wb"):
+        pass
+    summary = kernel.parent / "summary"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    for form in ("table", "json", "sarif", "github"):
+        assert main(["compliance", str(kernel), "--format", form]) == 1
+        said = capsys.readouterr()
+        commands = {"::stop-commands", "::error title=", "::warning title="}
+        for line in [*said.out.split("\n"), *said.err.split("\n")]:
+            assert line.isprintable(), line
+            assert not line.startswith("::") or any(map(line.startswith, commands)) or line.count("::") == 2
+        assert "##[" not in said.out
+        if form == "json":
+            assert "##[" in json.dumps(json.loads(said.out))
+    text = summary.read_text()
+    assert text.replace("\n", "").isprintable() and "<b>" not in text

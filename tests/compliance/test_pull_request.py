@@ -301,6 +301,49 @@ def test_hostile_names_and_contents(repository: Path) -> None:
     assert said(report, "pull-request-api") == []
 
 
+def test_a_name_that_is_not_utf_8_hides_no_binary(repository: Path) -> None:
+    with open(os.fsencode(repository) + b"/csrc/\xff", "wb") as file:
+        file.write(b"\x7fELF\0")
+    git(repository, "add", "--all")
+    assert said(_check(repository), "pull-request-binaries") == [
+        "\ufffd:: cannot be looked at: No such file or directory"
+    ]
+
+
+def test_very_many_branches(repository: Path) -> None:
+    commit = git(repository, "rev-parse", "HEAD").strip()
+    packed = "".join(f"{commit} refs/heads/b{number:05}\n" for number in range(10_000))
+    (repository / ".git/packed-refs").write_text(packed)
+    edit(repository / INIT, '["twice"]', "[]")
+    assert said(_check(repository, "b04711"), "pull-request-api") != []
+
+
+@pytest.mark.parametrize(
+    "base",
+    ["--output=x", "-h", "--", "a..b", ":/All", "HEAD:build.toml", "a\n::error::b", "\x1b[2J", "x" * 9999,
+     "$(touch x)", "@{-1}", "ö", "../x"],
+)  # fmt: skip
+def test_a_base_that_is_no_commit_is_said_in_one_line(
+    base: str, repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(repository)
+    assert main(["compliance", "--source-only", f"--base={base}"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("kernel-actions: there is no commit ")
+    assert said.err.removesuffix("\n").isprintable() and len(said.err) < 300
+    assert not (repository / "x").exists()
+
+
+def test_what_the_repository_configures_for_git_is_not_run(repository: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "run"
+    write(repository / ".gitattributes", "* diff=evil\n")
+    for name in ("core.fsmonitor", "diff.external", "diff.evil.command", "diff.evil.textconv", "core.pager"):
+        git(repository, "config", name, f"touch {mark}")
+    edit(repository / "csrc/scale.cpp", "{}", "{ }")
+    _check(repository)
+    assert not mark.exists()
+
+
 def test_a_circle_of_imports_ends(repository: Path) -> None:
     edit(repository / INIT, "def twice(x):\n    return ops.twice(x)", "from .a import *")
     write(repository / "torch-ext/tiny_scale/a.py", "from .b import *\n")

@@ -304,7 +304,9 @@ def read(path: Path, name: VariantName | None, variant: Variant | None = None) -
         if header is not None and not header.has_symbols:
             symbols = checked(elf.symbols_alone(header))
             symbols.check_python_abi(PYTHON_ABI)
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        return unreadable(f"cannot be read: {error.strerror or error}")
+    except ValueError as error:
         return unreadable(f"cannot be read: {_CHECKER.sub('', str(error))}")
     except WrongInput as error:
         return unreadable(error.what)

@@ -108,8 +108,13 @@ def pull_request_build(request: PullRequest) -> Iterator[Problem]:
 @RULES.rule
 def pull_request_binaries(request: PullRequest) -> Iterator[Problem]:
     for change in request.there:
-        if change.is_file and not change.own.startswith("build/") and _is_binary(_head(change.path)):
-            yield Problem("is a binary file", change.where)
+        if change.is_file and not change.own.startswith("build/"):
+            try:
+                if _is_binary(_head(change.path)):
+                    yield Problem("is a binary file", change.where)
+            except OSError as error:
+                # It may be any: its name is not UTF-8, for one.
+                yield Problem(f"cannot be looked at: {error.strerror}", change.where)
 
 
 @RULES.rule
@@ -260,11 +265,8 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _head(path: Path) -> bytes:
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-            return file.read(_HEAD) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
-    except OSError:
-        return b""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        return file.read(_HEAD) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
 
 
 def _size(path: Path) -> int:

@@ -55,7 +55,12 @@ def _sarif(report: Report) -> dict[str, object]:
 
 
 def _print_sarif(report: Report) -> None:
-    print(json.dumps(_sarif(report), indent=2))
+    print(_json(_sarif(report)))
+
+
+def _json(values: dict[str, object]) -> str:
+    # Of what stands in a line the runner obeys this alone: only texts can hold it.
+    return json.dumps(values, indent=2).replace("##[", "#\\u0023[")
 
 
 def _print_table(report: Report) -> None:
@@ -63,7 +68,7 @@ def _print_table(report: Report) -> None:
 
 
 def _print_json(report: Report) -> None:
-    print(json.dumps(report.as_json(), indent=2))
+    print(_json(report.as_json()))
 
 
 def _print_github(report: Report) -> None:
