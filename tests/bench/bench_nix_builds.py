@@ -3,7 +3,8 @@
     python tests/bench/bench_nix_builds.py
 
 Times are of this machine and this moment; each is measured in turns with its peer, and what counts are the
-difference of the first pair, in seconds, and the ratio of the second.
+difference of the first pair, in seconds, and the ratio of the second. Beside the time by the clock stands
+that of the processors, which other work on the machine lengthens less.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
@@ -62,9 +64,10 @@ def _layer(folder: Path) -> None:
         assert finished.returncode == 0, finished.stderr
 
     with_nix, with_ours = _in_turns(nix, ours)
-    print(f"nix build, warm:            {with_nix:.3f} s")
-    print(f"kernel-actions build, warm: {with_ours:.3f} s")
-    print(f"the layer between them:     {with_ours - with_nix:.3f} s")
+    for name, one in (("nix build", with_nix), ("kernel-actions build", with_ours)):
+        print(f"{name + ', warm:':<27} {one.wall:.3f} s, {one.cpu:.3f} s of processors")
+    wall, cpu = with_ours.wall - with_nix.wall, with_ours.cpu - with_nix.cpu
+    print(f"the layer between them:     {wall:.3f} s, {cpu:.3f} s of processors")
 
 
 def _copying(folder: Path) -> None:
@@ -95,19 +98,34 @@ def _copying(folder: Path) -> None:
         subprocess.run(["rm", "-rf", target, folder / f"{target.name}.tar"], check=True)
 
     with_peer, with_ours = _in_turns(peer, ours)
-    print(f"cp -rL and tar: {size / with_peer / 1e6:.0f} MB/s")
-    print(f"copy and pack:  {size / with_ours / 1e6:.0f} MB/s, {with_peer / with_ours:.2f} × cp and tar")
+    for name, one in (("cp -rL and tar", with_peer), ("copy and pack", with_ours)):
+        print(f"{name + ':':<15} {size / one.wall / 1e6:.0f} MB/s, {one.cpu:.3f} s of processors")
+    wall, cpu = with_peer.wall / with_ours.wall, with_peer.cpu / with_ours.cpu
+    print(f"copy and pack:  {wall:.2f} × cp and tar, {cpu:.2f} × by the time of processors")
 
 
-def _in_turns(first: Callable[[], None], second: Callable[[], None]) -> tuple[float, float]:
-    """The median seconds of each, which are run in turns."""
-    seconds: tuple[list[float], list[float]] = ([], [])
+class Took(NamedTuple):
+    """Median seconds: by the clock, and of the processors, of this process and those that it started."""
+
+    wall: float
+    cpu: float
+
+
+def _in_turns(first: Callable[[], None], second: Callable[[], None]) -> tuple[Took, Took]:
+    """What each takes, which are run in turns."""
+    seconds: tuple[list[Took], list[Took]] = ([], [])
     for _ in range(ROUNDS):
-        for one, times in zip((first, second), seconds, strict=True):
-            started = time.perf_counter()
+        for one, took in zip((first, second), seconds, strict=True):
+            started, used = time.perf_counter(), _processors()
             one()
-            times.append(time.perf_counter() - started)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
+            took.append(Took(time.perf_counter() - started, _processors() - used))
+    medians = [Took(*(statistics.median(values) for values in zip(*took, strict=True))) for took in seconds]
+    return medians[0], medians[1]
+
+
+def _processors() -> float:
+    """The seconds of processors that this process and its children have used."""
+    return sum(os.times()[:4])
 
 
 if __name__ == "__main__":
