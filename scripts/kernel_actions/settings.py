@@ -115,7 +115,7 @@ _WAIVER = Table(
         Key("rule", _RULE, "The rule, by its number or its name.", required_from=_ALWAYS, example="KA705"),
         Key(
             "reason",
-            Text(what="a reason in words", pattern=NOT_EMPTY, longest=500),
+            Text(what="a reason in words", pattern=rf"(?=.*\S){NOT_EMPTY}", longest=500),
             "Why its findings are accepted. It is shown in every report.",
             required_from=_ALWAYS,
             example="the toolchain of our runners is replaced in spring",
@@ -124,7 +124,8 @@ _WAIVER = Table(
             "until",
             Text(
                 what="a date in quotes",
-                pattern="20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])",
+                pattern="20[0-9]{2}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
+                "|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|[12][0-9]))",
                 hint='as in until = "2027-03-31"',
             ),
             "The last day that the waiver holds. From the next one on its findings count again.",

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from kernel_actions import compliance
 from kernel_actions.cli import main
-from kernel_actions.compliance import clock
-from kernel_actions.errors import WrongInput
+from kernel_actions.compliance import clock, policy
+from kernel_actions.compliance.engine import Finding, rules
+from kernel_actions.errors import Place, WrongInput
 
 from tests.compliance.cases import INIT
 from tests.compliance.helpers import NAME, check, edit, said, write
@@ -115,6 +116,36 @@ def test_a_waiver_can_be_for_some_variants_and_some_files(kernel: Path) -> None:
         assert len(said(check(kernel), "layout-init")) == count, end
 
 
+def test_a_waiver_by_path_is_from_the_kernels_folder_on_wherever_the_command_runs(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kernel / "build" / NAME / "__init__.py").unlink()
+    _settings(kernel, WAIVER.format("layout-init", "2027-12-31") + f'path = "build/{NAME}"\n')
+    for folder, argument in (
+        (kernel, Path()),
+        (kernel.parent, Path("kernel")),
+        (kernel / "csrc", Path("..")),
+    ):
+        monkeypatch.chdir(folder)
+        report = check(argument)
+        assert said(report, "layout-init") == [] and len(report.waived) == 1
+    # What other programs find has the path of the machine.
+    found = Finding(rules()["source-all"], "it", Place(kernel / ".github/workflows/a.yml"), "", "")
+    _settings(kernel, WAIVER.format("KA302", "2027-12-31") + 'path = ".github/*"\n')
+    monkeypatch.chdir(kernel)
+    assert len(policy.apply([found], Path(), "3", []).waived) == 1
+
+
+def test_a_rule_has_one_severity(kernel: Path) -> None:
+    _settings(
+        kernel,
+        '[compliance.rules]\nKA309 = { severity = "error" }\nsource-tests = { severity = "warning" }\n',
+    )
+    assert said(check(kernel), "policy-rule") == [
+        "kernel-actions.toml:3: source-tests is KA309, which has a severity already"
+    ]
+
+
 def test_the_file_of_all_kernels_is_used_too(broken: Path, tmp_path: Path) -> None:
     (broken.parent / ".git").mkdir()
     write(
@@ -141,6 +172,13 @@ def test_a_rule_that_there_is_not(kernel: Path) -> None:
         ('[[compliance.waivers]]\nrule = "KA302"\nuntil = "2027-12-31"\n', "has no reason"),
         ('[[compliance.waivers]]\nrule = "KA302"\nreason = "so"\n', "has no until"),
         (WAIVER.format("KA302", "soon"), 'as in until = "2027-03-31"'),
+        (WAIVER.format("KA302", "2027-02-30"), 'as in until = "2027-03-31"'),
+        (WAIVER.format("KA302", "2027-06-31"), 'as in until = "2027-03-31"'),
+        (WAIVER.format("KA302", "9999-12-31"), 'as in until = "2027-03-31"'),
+        (WAIVER.format("KA302", "2027-12-31").replace('"it goes in spring"', '" "'), "a reason in words"),
+        (WAIVER.format("KA302", "2027-12-31") + 'who = "me"\n', "is not known"),
+        (WAIVER.format("\\u001b[2J", "2027-12-31"), "control character '\\x1b'"),
+        ('[compliance]\nwaivers = ["KA302"]\n', "is not a table"),
         ('[compliance.rules]\nKA302 = { severity = "off" }\n', "'off'"),
     ],
 )

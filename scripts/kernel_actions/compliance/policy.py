@@ -6,6 +6,7 @@ It gives rules another severity, and waives findings for a time. Both are shown 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -63,6 +64,11 @@ def policy_rule(policy: Policy) -> Iterator[Problem]:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"perhaps you meant {close[0]}" if close else ""
             yield Problem(f"{name} is no rule", where, hint)
+    seen: dict[str, str] = {}
+    for name, (_, where) in policy.said.severities.items():
+        rule = find_rule(name)
+        if rule is not None and (first := seen.setdefault(rule.id, name)) != name:
+            yield Problem(f"{name} is {first}, which has a severity already", where, "remove one of the two")
 
 
 def apply(
@@ -118,9 +124,9 @@ def _waives(waiver: Waiver, finding: Finding, kernel_dir: Path, today: str) -> b
         return False
     if not waiver.path:
         return True
-    path = finding.where.path
-    name = path.relative_to(kernel_dir) if path.is_relative_to(kernel_dir) else path
-    return fnmatchcase(name.as_posix(), waiver.path)
+    # Some are from the current folder on, and some from that of the machine: what git or zizmor names.
+    name = os.path.relpath(os.path.abspath(finding.where.path), os.path.abspath(kernel_dir))
+    return fnmatchcase(name, waiver.path)
 
 
 def _is_looked_at(policy: Policy, waiver: Waiver) -> bool:
