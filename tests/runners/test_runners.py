@@ -1,0 +1,234 @@
+"""The files for runners of one's own do what docs/runners.md says, as far as a machine alone can show."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sysconfig
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+MACHINE = ROOT / "templates/runners/one-machine"
+CLUSTER = ROOT / "templates/runners/kubernetes"
+SCRIPTS = ("clean-up", "install", "register")
+
+needs_tools = pytest.mark.skipif(
+    not shutil.which("jq") or not shutil.which("curl"), reason="needs jq and curl"
+)
+
+
+def test_the_scripts_are_clean() -> None:
+    shellcheck = Path(sysconfig.get_path("scripts")) / "shellcheck"
+    subprocess.run([shellcheck, *(MACHINE / name for name in SCRIPTS)], check=True)
+    assert all(os.access(MACHINE / name, os.X_OK) for name in SCRIPTS)
+
+
+class GitHub(BaseHTTPRequestHandler):
+    """Answers as the API does, and keeps what it was asked."""
+
+    asked: list[tuple[str, str, dict[str, Any]]]
+    answer: tuple[int, dict[str, Any]]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append((self.path, self.headers["Authorization"], body))
+        status, value = self.answer
+        data = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def github() -> Iterator[tuple[str, type[GitHub]]]:
+    handler = type("Handler", (GitHub,), {"asked": [], "answer": (201, {"encoded_jit_config": "e30="})})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", handler
+    server.shutdown()
+    server.server_close()
+
+
+def register(address: str, credentials: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    credentials.mkdir(exist_ok=True)
+    (credentials / "token").write_text("planted-token\n")
+    environment = {
+        "PATH": os.environ["PATH"], "TOKEN_FILE": str(credentials / "token"), "GITHUB_API": address,
+        "RUNNER_SCOPE": "repos/acme/relu", **variables,
+    }  # fmt: skip
+    return subprocess.run(
+        [MACHINE / "register"], env=environment, text=True, capture_output=True, check=False, timeout=60
+    )
+
+
+@needs_tools
+def test_a_runner_for_one_job_is_asked_for(github: tuple[str, type[GitHub]], tmp_path: Path) -> None:
+    address, seen = github
+    finished = register(address, tmp_path / "credentials", RUNNER_LABELS='cuda,h100","x', RUNNER_GROUP="3")
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == "ACTIONS_RUNNER_INPUT_JITCONFIG=e30=\n"
+    ((path, token, body),) = seen.asked
+    assert path == "/repos/acme/relu/actions/runners/generate-jitconfig"
+    assert token == "Bearer planted-token"
+    assert {"self-hosted", "linux", "cuda"} <= set(body["labels"])
+    assert (body["runner_group_id"], body["work_folder"]) == (3, "_work")
+    assert "planted-token" not in finished.stdout + finished.stderr
+
+
+@needs_tools
+def test_a_refusal_is_one_line_and_no_configuration(github: tuple[str, type[GitHub]], tmp_path: Path) -> None:
+    address, seen = github
+    seen.answer = (403, {"message": "Resource not accessible"})
+    finished = register(address, tmp_path / "credentials")
+    assert finished.returncode != 0
+    assert finished.stdout == ""
+    assert "GitHub refused: Resource not accessible" in finished.stderr
+    assert "planted-token" not in finished.stderr
+
+
+def test_clean_up_ends_what_a_job_left_and_nothing_else(tmp_path: Path) -> None:
+    home, workspace, temporary = tmp_path / "home", tmp_path / "work" / "relu", tmp_path / "tmp"
+    for folder in (home / "home" / ".cache", workspace / "result", temporary):
+        folder.mkdir(parents=True)
+    (workspace / "result" / "file").write_text("x")
+    os.chmod(workspace / "result", 0o555)
+    outside = tmp_path / "outside"
+    outside.write_text("kept")
+    (workspace / "link").symlink_to(outside)
+    (temporary / "left").write_text("x")
+    plain = {"PATH": os.environ["PATH"]}
+    job = {**plain, "GITHUB_RUN_ID": "1"}
+    left = subprocess.Popen(["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"], env=job)
+    ours = subprocess.Popen(["sleep", "60"], env=plain)
+    try:
+        # The hook is a step of the job, and has its variables too.
+        finished = subprocess.run(
+            [MACHINE / "clean-up"], text=True, capture_output=True, check=False, timeout=60,
+            env={
+                **job, "RUNNER_HOME": str(home), "GITHUB_WORKSPACE": str(workspace), "TMPDIR": str(temporary),
+                "CLEAN_UP_PAUSE": "0.2",
+            },
+        )  # fmt: skip
+        assert finished.returncode == 0, finished.stderr
+        assert left.wait(timeout=10) == -9
+        assert f"ended {left.pid} (sh)" in finished.stdout
+        time.sleep(0.1)
+        assert ours.poll() is None
+    finally:
+        for process in (left, ours):
+            process.kill()
+            process.wait()
+    assert list(workspace.iterdir()) == [] and workspace.is_dir()
+    assert list((home / "home").iterdir()) == []
+    assert list(temporary.iterdir()) == []
+    assert outside.read_text() == "kept"
+
+
+def test_install_takes_the_very_archive_and_keeps_what_was_configured(tmp_path: Path) -> None:
+    archive, target = tmp_path / "runner.tar.gz", tmp_path / "root"
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(tmp_path / "run.sh", "run.sh")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+
+    def install(expected: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [MACHINE / "install", archive, expected], cwd=MACHINE,
+            text=True, capture_output=True, check=False,
+            env={"PATH": os.environ["PATH"], "DESTDIR": str(target)},
+        )  # fmt: skip
+
+    wrong = install("0" * 64)
+    assert wrong.returncode == 1 and "is not the archive with this SHA-256" in wrong.stderr
+    assert not target.exists()
+    assert install(digest).returncode == 0
+    assert stat.S_IMODE((target / "etc/kernel-runner").stat().st_mode) == 0o700
+    configured = target / "etc/kernel-runner/runner.conf"
+    assert stat.S_IMODE(configured.stat().st_mode) == 0o600
+    configured.write_text("RUNNER_SCOPE=repos/acme/relu\n")
+    assert install(digest).returncode == 0
+    assert configured.read_text() == "RUNNER_SCOPE=repos/acme/relu\n"
+    # The service starts what is installed, and nothing else.
+    service = (MACHINE / "kernel-runner.service").read_text()
+    for path in re.findall(r"/(?:usr/local/lib|opt|etc)/kernel-runner[\w./-]*", service):
+        assert (target / path.lstrip("/")).exists() or path == "/etc/kernel-runner/token", path
+
+
+def test_the_service_keeps_the_token_from_jobs() -> None:
+    service = (MACHINE / "kernel-runner.service").read_text()
+    assert "User=kernel-runner" in service
+    # What systemd loads as a credential can be read by the service's user, and so by jobs.
+    assert "LoadCredential" not in service
+    for line in ("NoNewPrivileges=yes", "KillMode=control-group", "InaccessiblePaths=/etc/kernel-runner"):
+        assert line in service
+    assert "docker" not in service
+
+
+# The top-level keys of the chart, by charts/gha-runner-scale-set/values.yaml of actions-runner-controller.
+CHART = {
+    "annotations", "containerMode", "controllerServiceAccount", "fullnameOverride", "githubConfigSecret",
+    "githubConfigUrl", "githubServerTLS", "keyVault", "labels", "listenerConfig", "listenerMetrics",
+    "listenerTemplate", "maxRunners", "minRunners", "nameOverride", "namespaceOverride", "proxy",
+    "resourceMeta", "runnerGroup", "runnerScaleSetName", "template",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["build-values.yaml", "gpu-values.yaml"])
+def test_the_values_are_those_of_the_chart(name: str) -> None:
+    values = yaml.safe_load((CLUSTER / name).read_text())
+    assert set(values) <= CHART
+    spec = values["template"]["spec"]
+    (runner,) = spec["containers"]
+    # The chart finds the runner by this name.
+    assert (runner["name"], runner["command"]) == ("runner", ["/home/runner/run.sh"])
+    volumes = {one["name"] for one in spec["volumes"]}
+    mounted = {
+        one["name"]
+        for container in (runner, *spec.get("initContainers", ()))
+        for one in container["volumeMounts"]
+    }
+    assert mounted == volumes
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert "privileged" not in json.dumps(values)
+    # No secret is in a file that is committed.
+    assert isinstance(values["githubConfigSecret"], str)
+
+
+def test_the_gpu_set_has_a_gpu_and_the_builds_share_a_cache() -> None:
+    gpu = yaml.safe_load((CLUSTER / "gpu-values.yaml").read_text())["template"]["spec"]["containers"][0]
+    assert gpu["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    claim = yaml.safe_load((CLUSTER / "cache.yaml").read_text())
+    build = yaml.safe_load((CLUSTER / "build-values.yaml").read_text())["template"]["spec"]
+    named = {
+        one["persistentVolumeClaim"]["claimName"]
+        for one in build["volumes"]
+        if "persistentVolumeClaim" in one
+    }
+    assert named == {claim["metadata"]["name"]}
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def test_nix_builds_in_a_sandbox_and_trusts_root_alone() -> None:
+    lines = (MACHINE / "nix.conf").read_text().splitlines()
+    settings = dict(line.split(" = ", 1) for line in lines if line and not line.startswith("#"))
+    assert (settings["sandbox"], settings["sandbox-fallback"]) == ("true", "false")
+    assert settings["trusted-users"] == "root"
