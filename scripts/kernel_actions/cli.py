@@ -269,6 +269,12 @@ def _report(error: KernelActionsError | Interrupted) -> None:
                 title="kernel-actions",
             )
         console.say(f"kernel-actions: {one}")
+    if github.is_actions() and not github.tells_failure():
+        from kernel_actions import markdown  # Not at the top: a command that succeeds may do without.
+
+        rows = [(one.what, str(one.where or ""), one.repair) for one in errors]
+        heading = markdown.heading("failed", errors[0].what)
+        github.add_summary(markdown.join(heading, markdown.table(("what", "where", "what to do"), rows)))
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -10,14 +10,17 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
-from kernel_actions.errors import Place, WrongInput, WrongSurroundings
+from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
+from kernel_actions.named_tuple import NamedTuple
 
 # The runner refuses a step's summary over 1 MiB as a whole, so stay below it.
 SUMMARY_LIMIT = 1_000_000
 # Where the files of public repositories are had one by one.
 RAW_FILES = "https://raw.githubusercontent.com"
+API = "https://api.github.com"
+_LARGEST_ANSWER = 10_000_000
 _ATTEMPTS = 3
 # In seconds: how long an answer may take, and the pause before the second attempt.
 _PATIENCE = 10.0
@@ -85,6 +88,15 @@ def add_summary(markdown: str) -> None:
         data = f"{cut}\n\n(The rest is left out: a summary may have 1 MiB.)\n".encode()
     with open(path, "ab") as file:
         file.write(data + b"\n")
+
+
+def tells_failure() -> bool:
+    """Whether the summary of this step has said already that it failed, as ``markdown.heading`` does."""
+    try:
+        with open(os.environ.get("GITHUB_STEP_SUMMARY", ""), "rb") as file:
+            return "### ❌ ".encode() in file.read()
+    except OSError:
+        return False
 
 
 def annotate(
@@ -211,6 +223,96 @@ def _token() -> str:
     if os.environ.get("GITHUB_SERVER_URL", "https://github.com") != "https://github.com":
         return ""
     return os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN") or ""
+
+
+class Issue(NamedTuple):
+    """An issue of this job's repository: its number, text and address, and whether it is open."""
+
+    number: int
+    body: str
+    address: str
+    is_open: bool
+
+
+def find_issue(token: str, label: str, marker: str) -> Issue | None:
+    """The newest issue with ``label`` whose text has ``marker``, open or closed; ``None`` when there is none.
+
+    Only who may write to the repository can give an issue a label. Raises ``WrongSurroundings``.
+    """
+    query = f"?labels={label}&state=all&sort=created&direction=desc&per_page=30"
+    answer = _ask("GET", f"issues{query}", token)
+    found = [one for one in answer if isinstance(one, dict)] if isinstance(answer, list) else []
+    # The API tells of pull requests as of issues.
+    issues = [_issue(one) for one in found if "pull_request" not in one]
+    return next((one for one in issues if marker in one.body), None)
+
+
+def open_issue(token: str, title: str, body: str, label: str) -> Issue:
+    """Open an issue; a label that is missing is made. Raises ``WrongSurroundings``."""
+    return _issue(_ask("POST", "issues", token, {"title": title, "body": body, "labels": [label]}))
+
+
+def change_issue(token: str, number: int, *, body: str, comment: str = "", close: bool = False) -> Issue:
+    """Change the text of an issue, which tells nobody; add a comment, which does; and close it.
+
+    Raises ``WrongSurroundings``.
+    """
+    state = {"state": "closed", "state_reason": "completed"} if close else {}
+    changed = _issue(_ask("PATCH", f"issues/{number}", token, {"body": body, **state}))
+    if comment:
+        _ask("POST", f"issues/{number}/comments", token, {"body": comment})
+    return changed
+
+
+def _issue(value: Any) -> Issue:
+    if not isinstance(value, dict) or not isinstance(value.get("number"), int):
+        raise WrongSurroundings("GitHub's answer about an issue cannot be understood")
+    body = value.get("body")
+    return Issue(
+        number=value["number"],
+        body=body if isinstance(body, str) else "",
+        address=str(value.get("html_url") or ""),
+        is_open=value.get("state") == "open",
+    )
+
+
+def _ask(method: str, path: str, token: str, value: Mapping[str, Any] | None = None) -> Any:
+    """What the API says of ``path`` in this job's repository. Raises ``WrongSurroundings``."""
+    import json
+    import re
+    import urllib.error
+    import urllib.request
+    from urllib.parse import urlsplit
+
+    repository = os.environ.get("GITHUB_REPOSITORY", "")
+    api = os.environ.get("GITHUB_API_URL") or API
+    parts = urlsplit(api)
+    if not token or re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII) is None:
+        raise WrongSurroundings(
+            "there is no token for GitHub, or no repository",
+            repair="run it in a job of GitHub Actions, and give it github-token",
+        )
+    if parts.scheme != "https" and parts.hostname not in {"127.0.0.1", "localhost", "::1"}:
+        raise WrongSurroundings(f"{api} is not encrypted, and everybody on the way could read the token")
+    data = None if value is None else json.dumps(value).encode()
+    request = urllib.request.Request(f"{api.rstrip('/')}/repos/{repository}/{path}", data, method=method)
+    request.add_header("Accept", "application/vnd.github+json")
+    request.add_header("X-GitHub-Api-Version", "2022-11-28")
+    # Not one that a redirect takes elsewhere.
+    request.add_unredirected_header("Authorization", f"Bearer {token}")
+    repair = "run it again"
+    try:
+        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+            return json.loads(answer.read(_LARGEST_ANSWER))
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403, 404):
+            repair = "give the job `issues: write`"
+        elif error.code == 410:
+            repair = "turn issues on in the repository's settings"
+        said = f"HTTP {error.code} {printable(str(error.reason))}"
+    except (OSError, ValueError) as error:
+        said = printable(str(getattr(error, "reason", error)))
+    raise WrongSurroundings(f"GitHub does not take {method} {path.partition('?')[0]}: {said}", repair=repair)
 
 
 def boolean(name: str, value: str) -> bool:

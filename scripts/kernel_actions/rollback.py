@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import console, github, manifest, settings
+from kernel_actions import console, github, manifest, markdown, settings
 from kernel_actions.errors import EXIT_DONE, WrongInput, printable
 from kernel_actions.hub import client
 from kernel_actions.release import rollback
@@ -57,9 +57,6 @@ def _print_plan(form: str, made: Rollback) -> None:
     with github.untrusted_output():
         print(printable(_title(made)))
         print(f"\n{console.table(_HEADER, rows)}\n", flush=True)
-    if form == "github":
-        title = console.markdown_text(_title(made))
-        github.add_summary(f"### {title}\n\n{console.markdown_table(_HEADER, rows)}")
 
 
 def _outcome(made: Rollback, done: Done | None) -> list[str]:
@@ -92,4 +89,11 @@ def _print_outcome(form: str, made: Rollback, done: Done | None) -> None:
                 "rolled-back": json.dumps([one.release for one in made.taken]),
             }
         )
-        github.add_summary("\n\n".join(console.markdown_text(line) for line in lines) + "\n")
+        verdict: markdown.Verdict = "passed" if done or made.changes.is_empty else "planned"
+        github.add_summary(
+            markdown.join(
+                markdown.heading(verdict, f"Roll back {_title(made)}"),
+                markdown.lines(lines),
+                markdown.table(_HEADER, _rows(made)),
+            )
+        )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernel_actions import built, console, github, process
+from kernel_actions import built, console, github, markdown, process
 from kernel_actions.errors import (
     EXIT_DONE,
     KernelActionsError,
@@ -122,14 +122,15 @@ def run(options: Options) -> int:
             options, found.version, state, shown, was_freed=bool(options.free_disk)
         )
         tables += more
-    _show(options, tables, shown)
+    problems_of_all = [*problems, *failures, *plan_problems]
+    _show(options, tables, shown, problems_of_all)
     _set_outputs(options, found, state, shown)
     if found.number < _OLDEST_FOR_NIXPKGS:
         _warn(
             f"{found.flavour} {found.version} is too old to evaluate nixpkgs, and with it the builder",
             "install 2.18 or newer",
         )
-    _fail([*problems, *failures, *plan_problems])
+    _fail(problems_of_all)
     return EXIT_DONE
 
 
@@ -655,18 +656,26 @@ def _preflight(
     return [("Before the build", ("what", "found"), rows)], problems
 
 
-def _show(options: Options, tables: Sequence[Any], shown: dict[str, Any]) -> None:
+def _show(
+    options: Options,
+    tables: Sequence[Any],
+    shown: dict[str, Any],
+    problems: Sequence[KernelActionsError],
+) -> None:
     if options.format == "json":
         print(json.dumps(shown, indent=2))
         return
     for title, header, rows in tables:
         print(f"{title}\n\n{console.table(header, rows)}\n")
     if options.format == "github":
-        parts = [
-            f"### {console.markdown_text(title)}\n\n{console.markdown_table(header, rows)}"
-            for title, header, rows in tables
-        ]
-        github.add_summary("\n".join(parts))
+        heading = markdown.heading("failed" if problems else "passed", tables[0][0])
+        # The settings are for looking up; what was found of the caches and the plan is for reading.
+        settings, *others = (
+            markdown.details(title if number else "Settings", markdown.table(header, rows))
+            for number, (title, header, rows) in enumerate(tables)
+        )
+        listed = markdown.bullets(str(one) for one in problems)
+        github.add_summary(markdown.join(heading, listed, *others, settings))
 
 
 def _set_outputs(options: Options, found: Found, state: State, shown: dict[str, Any]) -> None:

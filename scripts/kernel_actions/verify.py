@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_actions import built, console, github, manifest
+from kernel_actions import built, console, github, manifest, markdown
 from kernel_actions.errors import EXIT_DONE, WrongInput, printable
 from kernel_actions.release import verification
 from kernel_actions.release.signing import Expected
@@ -63,8 +63,12 @@ def _print(form: str, verified: Verified) -> None:
             print(printable(problem))
     if form == "github":
         github.set_outputs({"variants": json.dumps([one.name for one in verified.variants])})
+        broken = [f"{one.name}: {one.problem}" for one in verified.variants if one.problem]
+        said = "as released" if verified.is_passed else "not as released"
         github.add_summary(
-            f"### {console.markdown_text(title)}\n\n"
-            + console.markdown_table(_HEADER, rows)
-            + "".join(f"\n- {console.markdown_text(problem)}" for problem in verified.problems)
+            markdown.join(
+                markdown.heading("passed" if verified.is_passed else "failed", f"{title}: {said}"),
+                markdown.bullets([*verified.problems, *broken]),
+                markdown.table(_HEADER, rows),
+            )
         )

@@ -148,3 +148,18 @@ def test_plain_arguments_are_read_as_argparse_reads_them(command: Command) -> No
             plain += 1
             assert found == vars(usage.command_parser(command).parse_args(arguments)), arguments
     assert plain > 20
+
+
+def test_a_job_that_fails_says_so_in_its_summary(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    summary = tmp_path / "summary"
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert cli.main(["matrix", str(tmp_path / "a|b<i>")]) == 2
+    text = summary.read_text()
+    assert text.startswith("### ❌ ")
+    assert "a\\|b&lt;i&gt;" in text
+    # Where a command has told it itself, it is told once.
+    assert cli.main(["matrix", str(tmp_path / "c")]) == 2
+    assert summary.read_text() == text

@@ -127,7 +127,7 @@ def _publisher(repository: Repository, workflows: str, environment: str, place: 
     if "secrets.HF_TOKEN" in workflows:
         yield Step(
             "Or keep a token" if can_be_trusted else "Keep a token for the Hub",
-            "Fine-grained, with the right to write to the kernel's repository alone. The command asks for it.",
+            "Fine-grained, with the right to write to the kernel's repository. The command asks for it.",
             (f"gh secret set HF_TOKEN --repo {place.slug}{env}",),
             f"{_HUB}/settings/tokens",
         )
@@ -170,7 +170,7 @@ def _settings(workflows: str, place: GitHub) -> Iterator[Step]:
         )
     checks = [
         name
-        for name in ("Compliance", "Tested")
+        for name in ("Compliance", "Compliant", "Tested")
         if re.search(rf"^    name: {name}$", workflows, re.MULTILINE)
     ]
     if checks:
