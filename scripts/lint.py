@@ -17,7 +17,12 @@ def checks() -> dict[str, list[str]]:
     actions = [str(path) for place in places for path in sorted(ROOT.glob(place))]
     workflows = [
         str(path)
-        for place in ("templates/workflows/*.yml", ".github/workflows/*.yml", "docs/examples/workflow.yml")
+        for place in (
+            "templates/workflows/**/*.yml",
+            ".github/workflows/*.yml",
+            "docs/examples/workflow.yml",
+            "docs/examples/reusable.yml",
+        )
         for path in sorted(ROOT.glob(place))
     ]
     schemas = [str(path) for path in sorted(ROOT.glob("docs/*.schema.json"))]

@@ -57,6 +57,7 @@ def main(arguments: list[str]) -> int:
     rules: list[dict[str, Any]] = json.loads((data / "rules.json").read_bytes())
     reviewed = set(_lines_of(data / "reviewed.txt"))
     before, known = len(revisions), set(reviewed)
+    newest = (data / "newest.txt").read_text(encoding="ascii").split() if before else ["", ""]
     unreadable: dict[str, str] = {}
     for checkout in options.checkouts:
         if not (checkout / ".git").exists() and not (checkout / "HEAD").exists():
@@ -69,10 +70,14 @@ def main(arguments: list[str]) -> int:
             if entry is not None:
                 entries += 1
                 revisions[commit] = f"{entry} {repository}"
+        commit, day = _git(checkout, "log", "-1", "--date=format:%Y-%m-%d", "--format=%H %cd", "HEAD").split()
+        if commit in revisions and day >= newest[1]:
+            newest = [commit, day]
         if not entries:
             raise SystemExit(f"no commit of {checkout} has a list of build sets: it is not the builder")
     _write(data / "revisions.txt", (f"{commit} {rest}" for commit, rest in sorted(revisions.items())))
     _write(data / "reviewed.txt", sorted(reviewed))
+    _write(data / "newest.txt", [" ".join(newest)])
     (data / "rules.json").write_text(
         "[\n  " + ",\n  ".join(json.dumps(one) for one in rules) + "\n]\n", encoding="utf-8"
     )

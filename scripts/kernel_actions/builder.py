@@ -148,6 +148,12 @@ def bundled(commit: str) -> BuilderRevision | None:
     )
 
 
+def newest() -> tuple[str, str]:
+    """The newest commit of the builder's main branch that the bundled data has, and its day (``2026-08-20``)."""
+    commit, day = (DATA / "newest.txt").read_text(encoding="ascii").split()
+    return commit, day
+
+
 def _find(commit: str) -> str | None:
     """The rest of the line of ``commit`` in the list of revisions."""
     data = _revisions()

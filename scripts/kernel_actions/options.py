@@ -634,6 +634,7 @@ RELEASE = Command(
         Output("version", "The released version, as X.Y.Z or X.Y.Z-rc.1."),
         Output("tag", "The git tag."),
         Output("staged", "Commit on the Hub that was staged, and is to be verified and promoted."),
+        Output("report", "Path of a page that tells all of it, which needs no other file."),
         Output("commit", "Commit on the Hub that was promoted; empty until then."),
     ),
 )
@@ -816,6 +817,44 @@ WHEEL = Command(
     ),
 )
 
+FRESHNESS = Command(
+    name="freshness",
+    summary="Tell what has moved on since a kernel was built, and keep one issue about it.",
+    environment="hub",
+    is_action=True,
+    holds_token=True,
+    options=(
+        Option(
+            "discover",
+            "Look at all kernels below this folder (each with a build.toml) in place of the given one.",
+        ),
+        Option(
+            "max-age",
+            "From how many days on the locked builder is old, where there is a newer one.",
+            default="90",
+            kind="integer",
+        ),
+        Option(
+            "issue",
+            "Open an issue in this repository, change the one that is open, or close it.",
+            default="false",
+            kind="boolean",
+        ),
+        Option(
+            "github-token",
+            "Token that may write issues of this repository. The action takes the job's own.",
+            secret=True,
+        ),
+        HUB,
+        READ_TOKEN,
+        FORMAT,
+    ),
+    outputs=(
+        Output("fresh", "Whether nothing is out of date: true or false."),
+        Output("findings", "What is out of date, as a JSON list."),
+        Output("issue", "Address of the issue; empty without one."),
+    ),
+)
 REPORT = Command(
     name="report",
     summary="Tell what became of a run, on one page: coverage, findings and times, from its reports.",
@@ -916,6 +955,7 @@ COMMANDS: dict[str, Command] = {
         LOCK,
         DOWNLOAD,
         WHEEL,
+        FRESHNESS,
         PIPELINE,
         HUB_SERVER,
         REPORT,

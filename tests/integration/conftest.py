@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -104,6 +107,20 @@ def embedded_hub(data: Path) -> Iterator[str]:
             server.terminate()
 
 
+@cache
+def suite() -> Path:
+    """A copy of what an action needs of this repository: act copies all of it for each step."""
+    folder = Path(tempfile.mkdtemp(prefix="kernel-actions-suite-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    skipped = shutil.ignore_patterns("__pycache__")
+    for name in ("actions", "requirements", "scripts"):
+        shutil.copytree(ROOT / name, folder / name, ignore=skipped)
+    for path in (ROOT / "action.yml", *ROOT.glob("*/action.yml")):
+        (folder / path.relative_to(ROOT)).parent.mkdir(exist_ok=True)
+        shutil.copy2(path, folder / path.relative_to(ROOT))
+    return folder
+
+
 def act(
     root: Path, work: Path, event: str, *arguments: str, workflow: str = "build-and-test"
 ) -> subprocess.CompletedProcess[str]:
@@ -121,7 +138,7 @@ def act(
         [
             ACT, event, "-W", f".github/workflows/{workflow}.yml",
             "-P", "ubuntu-latest=-self-hosted", "-P", "self-hosted=-self-hosted",
-            "--no-cache-server", f"--local-repository=org/kernel-actions@v1={ROOT}", *local,
+            "--no-cache-server", f"--local-repository=org/kernel-actions@v1={suite()}", *local,
             "--env", f"ARTIFACTS={work / 'artifacts'}", *arguments,
         ],
         cwd=root,

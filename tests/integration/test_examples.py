@@ -69,6 +69,8 @@ REPLACED = {
         "hub: https://huggingface.co": "hub: ${{ vars.HUB }}",
     },
     "wheel": {"kernels-community/relu": REPOSITORY},
+    # There is no GitHub here: tests/integration/test_freshness.py has one that stands in.
+    "freshness": {"issue: true": "issue: false"},
     "lock": {"project: .": "project: consumer"},
     "download": {
         "project: .": "project: consumer",
@@ -90,6 +92,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "rollback": ("verify",),
     "benchmark": ("release",),
     "wheel": ("release",),
+    "freshness": ("release",),
     "lock": (),
     "download": (),
 }
@@ -370,6 +373,26 @@ def test_the_benchmark_example_compares_with_what_was_released(tried: Run) -> No
     assert [one["against_baseline"] != [] for one in report["workloads"]] == [True]
 
 
+def test_the_freshness_example_finds_what_is_not_published(tried: Run) -> None:
+    outputs = tried.outputs["freshness-freshness"]
+    assert (outputs["fresh"], outputs["issue"]) == ("false", "")
+    found = [one["what"] for one in json.loads(outputs["findings"])]
+    (missing,) = [what for what in found if what.startswith(f"not published on v1 of {REPOSITORY}")]
+    # The one that was released is there.
+    assert VARIANT not in missing and "torch213-cxx11-cu130-x86_64-linux" in missing
+
+
+def test_the_reusable_example_calls_what_there_is(tmp_path: Path) -> None:
+    for job in example("reusable")["jobs"].values():
+        name = job["uses"].removeprefix("org/kernel-actions/").removesuffix("@v1")
+        called = yaml.safe_load((ROOT / name).read_text())
+        # PyYAML takes `on` for true.
+        assert set(job.get("with", {})) <= set(called[True]["workflow_call"]["inputs"])
+        # A called job may not more than the one that calls it.
+        for inner in called["jobs"].values():
+            assert inner["permissions"].items() <= job["permissions"].items()
+
+
 def test_the_examples_are_jobs_by_the_schema_of_github(tmp_path: Path) -> None:
     # act takes keys that GitHub refuses.
     (tmp_path / "examples.yml").write_text(workflow(NEEDS))
@@ -387,7 +410,7 @@ def test_no_example_is_left_untried() -> None:
     files = {path.stem for path in EXAMPLES.iterdir()}
     names = [re.match(r"test_the_(\w+?)_example_", name) for name in globals()]
     assert {found[1].replace("_", "-") for found in names if found} == files
-    assert {*NEEDS, "workflow"} == files
+    assert {*NEEDS, "workflow", "reusable"} == files
 
 
 def test_every_action_has_a_page_with_its_example() -> None:

@@ -640,6 +640,11 @@ def test_the_data_is_updated_from_a_checkout(tmp_path: Path, checkout: tuple[Pat
     table = json.loads((data / "tables" / f"{added.split()[1]}.json").read_text())
     assert [entry.get("cudaVersion") for entry in table] == ["14.1", None]
     assert added.endswith(" 0 nix-builder/versions.nix huggingface/kernels")
+    # What is checked out is not on the list: the newest stays the one that was.
+    assert (data / "newest.txt").read_text() == (builder.DATA / "newest.txt").read_text()
     # Again: nothing is new, and nothing differs.
     assert f"{len(lines)} revisions, 0 of them new" in update()
     assert (data / "revisions.txt").read_text().splitlines() == lines
+    git(folder, "checkout", "--quiet", "HEAD~1")
+    update()
+    assert (data / "newest.txt").read_text().startswith(git(folder, "rev-parse", "HEAD").strip())

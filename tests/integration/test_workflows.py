@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import ROOT, act, author_repository, embedded_hub, git
+from tests.integration.conftest import ROOT
 from tests.integration.workflows import KERNEL, REPLACED, SECRETS, Author, Run, pull_request
 from tests.nix.conftest import CPU_NEW, CUDA, nix_is_missing
 
@@ -118,19 +117,19 @@ def test_the_reusable_workflow_does_what_its_template_does(tmp_path: Path) -> No
     text = (ROOT / ".github" / "workflows" / "build-and-test.yml").read_text()
     # act does not know `$/`, nor another repository's workflow.
     text = re.sub(r"\$/([a-z-]+)", r"org/kernel-actions/\1@v1", text)
-    text = text.replace("free-disk: true # on GitHub's runners alone", REPLACED["free-disk: true # on GitHub's runners alone"])
-    caller = """\
+    text = text.replace("free-disk: true", REPLACED["free-disk: true"])
+    caller = f"""\
 name: Mine
 on: push
-permissions: {}
+permissions: {{}}
 jobs:
   kernel:
-    permissions: {contents: read, actions: read}
+    permissions: {{contents: read, actions: read}}
     uses: ./.github/workflows/called.yml
     with:
       kernel-dir: .
       scope: release
-      only: "*-cpu-*"
+      only: {CPU_NEW}
       test-environment: current
 """
     author.change({".github/workflows/called.yml": text, ".github/workflows/mine.yml": caller})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,33 @@ PINS = {
     "actions/upload-artifact": "043fb46d1a93c77aae656e7c1c64a875d1fc6a0a # v7.0.1",
     "actions/setup-python": "5fda3b95a4ea91299a34e894583c3862153e4b97 # v7.0.0",
     "actions/download-artifact": "3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c # v8.0.1",
+    "actions/attest": "1e69f48acb82d1966a394da916b4c1698aa569d6 # v4.2.2",
     "cachix/install-nix-action": "630ae543ea3a38a9a4166f03376c02c50f408342 # v31.11.0",
 }
-# The jobs of templates that write: the git tag of a release, and the pull request of a new lock.
-WRITERS = {
-    ("release.yml", "Promote and tag"): {"contents": "write"},
-    ("kernels-lock.yml", "Open the pull request"): {"contents": "write", "pull-requests": "write"},
+# The jobs of templates that may more than check out: each with all that it may, and why.
+MAY_MORE = {
+    # To see whom the environment asks.
+    ("build-and-test", "approve"): {"actions": "read"},
+    # Nothing is checked out.
+    ("pr-compliance", "compliant"): {},
+    # To prove who publishes, and to sign for the files.
+    ("release", "stage"): {"contents": "read", "id-token": "write", "attestations": "write"},
+    # The git tag, and the release on GitHub.
+    ("release", "promote"): {"contents": "write", "id-token": "write"},
+    ("rollback", "rollback"): {"contents": "read", "id-token": "write"},
+    ("freshness", "look"): {"contents": "read", "issues": "write"},
+    ("kernels-lock", "propose"): {"contents": "write", "pull-requests": "write"},
 }
+TEMPLATES = sorted(ROOT.glob("templates/workflows/**/*.yml"))
+# Generated of the templates, to be called.
+REUSABLE = [
+    ROOT / ".github" / "workflows" / path.name for path in TEMPLATES if path.parent.name == "workflows"
+]
 ACTIONS = [command for command in COMMANDS.values() if command.is_action]
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
 def _generate() -> Any:
@@ -64,60 +84,108 @@ def test_no_expression_stands_in_a_script(command: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    sorted([*ROOT.glob("templates/workflows/*.yml"), *ROOT.glob("docs/examples/*.yml")]),
-    ids=lambda p: p.name,
+    "path", [*TEMPLATES, *REUSABLE, *sorted(ROOT.glob("docs/examples/*.yml"))], ids=_name
 )
 def test_third_parties_are_pinned_by_commit(path: Path) -> None:
     for line in path.read_text().splitlines():
-        if found := re.search(r"uses: (\S+?)@(.*)$", line):
+        if found := re.search(r"^[^#]*uses: (\S+?)@(.*)$", line):
             name, pin = found.groups()
             if name.startswith("org/kernel-actions"):
-                assert pin == "v1"
-                assert name == "org/kernel-actions" or name.rpartition("/")[2] in COMMANDS
+                assert pin == "v1" and path not in REUSABLE
+                assert name == "org/kernel-actions" or name.rpartition("/")[2] in (
+                    *COMMANDS,
+                    *(one.name for one in REUSABLE),
+                )
             else:
                 assert pin == PINS[name]
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("templates/workflows/*.yml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*TEMPLATES, *REUSABLE], ids=_name)
 def test_templates_ask_for_little_and_end_in_time(path: Path) -> None:
     workflow = yaml.safe_load(path.read_text())
     assert workflow["permissions"] == {}
-    assert "concurrency" in workflow
-    for job in workflow["jobs"].values():
-        assert job["timeout-minutes"] <= 360
-        assert job["permissions"] == WRITERS.get((path.name, job["name"]), {"contents": "read"})
+    assert isinstance(workflow["concurrency"]["cancel-in-progress"], bool)
+    for name, job in workflow["jobs"].items():
+        limit = job["timeout-minutes"]
+        # What kernel-actions.toml says, else less than the 6 hours after which GitHub ends a job.
+        assert limit == "${{ matrix.timeout || 355 }}" or limit <= 120
+        assert job["permissions"] == MAY_MORE.get((path.stem, name), {"contents": "read"})
         for step in job["steps"]:
             assert "${{" not in step.get("run", "")
 
 
+@pytest.mark.parametrize("path", [*TEMPLATES, *REUSABLE], ids=_name)
+def test_only_jobs_that_publish_hold_what_publishes(path: Path) -> None:
+    for name, job in yaml.safe_load(path.read_text())["jobs"].items():
+        text = str(job)
+        holds = "HF_TOKEN" in text or "id-token" in text or "write" in str(job["permissions"])
+        assert ("HF_TOKEN" in text or "HF_OIDC_RESOURCE" in text) == (job.get("environment") == "hub")
+        if holds:
+            # Neither a compiler nor a test runs there, and no runner of one's own.
+            assert job["runs-on"] == "ubuntu-latest"
+            assert not re.search(r"(kernel-actions|\$)/(build|test|benchmark|verify)\b", text), name
+        # A secret is passed to an action, never to a shell.
+        for step in job["steps"]:
+            assert "run" not in step or "secrets." not in str(step)
+
+
+@pytest.mark.parametrize("path", [*TEMPLATES, *REUSABLE], ids=_name)
+def test_a_job_that_was_skipped_is_not_taken_for_one_that_passed(path: Path) -> None:
+    jobs = yaml.safe_load(path.read_text())["jobs"]
+    for name, job in jobs.items():
+        condition = str(job.get("if", ""))
+        if "always()" in condition:
+            # A gate: it looks at the result of each job that it needs.
+            looked_at = set(re.findall(r"needs\.([\w-]+)\.result", str(job)))
+            assert looked_at == set(job["needs"]), name
+        elif "cancelled()" in condition:
+            # GitHub's own rule is off: the result of what it needs last is asked for.
+            needs = job["needs"] if isinstance(job["needs"], list) else [job["needs"]]
+            assert f"needs.{needs[-1]}.result" in condition, name
+
+
+def test_templates_for_monorepos_and_properties_are_complete() -> None:
+    for folder in (ROOT / "templates" / "workflows", ROOT / "templates" / "workflows" / "monorepo"):
+        for path in folder.glob("*.yml"):
+            properties = json.loads(path.with_suffix("").with_suffix(".properties.json").read_text())
+            assert list(properties) == ["name", "description", "iconName", "categories"]
+            assert properties["iconName"].startswith("octicon ") and properties["categories"]
+        assert {path.name.partition(".")[0] for path in folder.glob("*.json")} == {
+            path.stem for path in folder.glob("*.yml")
+        }
+    names = [json.loads(path.read_text())["name"] for path in ROOT.glob("templates/**/*.properties.json")]
+    assert len(names) == len(set(names))
+
+
 @pytest.mark.parametrize(
-    "path",
-    sorted([*ROOT.glob("templates/workflows/*.yml"), *ROOT.glob("docs/examples/*.yml")]),
-    ids=lambda p: p.name,
+    "path", [*TEMPLATES, *REUSABLE, *sorted(ROOT.glob("docs/examples/*.yml"))], ids=_name
 )
 def test_inputs_and_outputs_that_are_used_exist(path: Path) -> None:
     document = yaml.safe_load(path.read_text())
     jobs = document.get("jobs", {"example": document})
     for job in jobs.values():
         actions = {}
-        for step in job["steps"]:
+        # A job that calls a workflow has no steps: GitHub's parser knows its inputs.
+        for step in job.get("steps", []):
             name = step.get("uses", "").partition("@")[0]
-            if name.startswith("org/kernel-actions/"):
+            if name.startswith(("org/kernel-actions/", "$/")):
                 command = COMMANDS[name.rpartition("/")[2]]
                 known = {one.name for one in command.options if one.is_input}
                 known |= {"kernel-dir"} if command.takes_kernel else set()
                 assert set(step.get("with", {})) <= known
                 actions[step.get("id")] = {output.name for output in command.outputs}
+            elif "run" in step:
+                actions[step.get("id")] = set(re.findall(r'echo "([\w-]+)=.*GITHUB_OUTPUT', step["run"]))
         for step_id, output in re.findall(r"steps\.([\w-]+)\.outputs\.([\w-]+)", str(job)):
             assert output in actions[step_id]
+        for needed, output in re.findall(r"needs\.([\w-]+)\.outputs\.([\w-]+)", str(job)):
+            assert needed in job["needs"] and output in jobs[needed]["outputs"]
 
 
-def test_examples_in_the_readme_are_the_files_that_are_checked() -> None:
-    found = re.findall(
-        r"<!-- example: (\S+) -->\n```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-    )
-    assert found
+def test_whole_workflows_in_the_documentation_are_the_files_that_are_checked() -> None:
+    pages = (ROOT / "README.md").read_text() + (ROOT / "docs" / "workflows.md").read_text()
+    found = re.findall(r"<!-- example: (\S+) -->\n```yaml\n(.*?)```", pages, re.DOTALL)
+    assert len(found) >= 2
     for path, text in found:
         assert (ROOT / path).read_text() == text
 
@@ -142,7 +210,7 @@ def test_the_gate_of_this_repository_needs_every_job() -> None:
 
 def test_the_release_template_shows_no_token_to_what_it_verifies() -> None:
     jobs = yaml.safe_load((ROOT / "templates" / "workflows" / "release.yml").read_text())["jobs"]
-    holding = {name for name, job in jobs.items() if "secrets." in str(job)}
+    holding = {name for name, job in jobs.items() if "secrets.HF_TOKEN" in str(job)}
     assert holding == {"stage", "promote"}
     assert all(jobs[name]["environment"] == "hub" for name in holding)
     assert set(jobs["promote"]["needs"]) == {"stage", "verify"}

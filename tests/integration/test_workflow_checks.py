@@ -1,0 +1,124 @@
+"""Every workflow and action of this repository, as GitHub's own parser and zizmor see them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.conftest import ROOT
+
+PROGRAMS = Path(sysconfig.get_path("scripts"))
+PARSER = ROOT / "tests" / "workflow_parser"
+WORKFLOWS = sorted(
+    [
+        *ROOT.glob("templates/workflows/**/*.yml"),
+        *ROOT.glob(".github/workflows/*.yml"),
+        ROOT / "docs" / "examples" / "reusable.yml",
+        ROOT / "docs" / "examples" / "workflow.yml",
+    ]
+)
+ACTIONS = sorted([*ROOT.glob("action.yml"), *ROOT.glob("*/action.yml"), *ROOT.glob("actions/*/action.yml")])
+# Each with what follows it in its line, or stands above it: the reason.
+INLINE_IGNORE = re.compile(r"zizmor: *ignore")
+
+
+def parsed(*paths: Path) -> list[dict[str, object]]:
+    """What GitHub's parser finds."""
+    if not (PARSER / "node_modules").is_dir() or shutil.which("node") is None:
+        # Where it is missing it is said; in the CI it has to be there.
+        assert os.environ.get("CI") != "true", "run scripts/install-test-tools"
+        pytest.skip("GitHub's parser is not installed (scripts/install-test-tools does that)")
+    finished = subprocess.run(
+        ["node", PARSER / "check.mjs", ROOT, *paths], text=True, capture_output=True, check=False, timeout=120
+    )
+    assert finished.returncode == 0, finished.stderr
+    return [json.loads(line) for line in finished.stdout.splitlines()]
+
+
+def test_githubs_own_parser_finds_nothing_wrong() -> None:
+    assert len(WORKFLOWS) > 20 and len(ACTIONS) > 20
+    assert parsed(*WORKFLOWS, *ACTIONS) == []
+
+
+def test_githubs_own_parser_sees_what_is_wrong(tmp_path: Path) -> None:
+    workflow = tmp_path / ".github" / "workflows" / "wrong.yml"
+    workflow.parent.mkdir(parents=True)
+    workflow.write_text(
+        "on: push\njobs:\n  one:\n    runs-on: ubuntu-latest\n    steps:\n"
+        "      - run: echo ${{ nothing.of_the_kind }}\n"
+        "      - uses: org/kernel-actions/matrix@v1\n        with:\n          scoop: pr\n"
+        "  two:\n    uses: ./.github/workflows/release.yml\n    with:\n      bunp: minor\n"
+    )
+    action = tmp_path / "action.yml"
+    action.write_text("name: a\ndescription: b\nruns:\n  using: composite\n  steps:\n    - run: true\n")
+    said = {
+        (Path(str(one["path"])).name, one["line"]): str(one["message"]) for one in parsed(workflow, action)
+    }
+    assert "nothing" in said["wrong.yml", 6] and "scoop" in said["wrong.yml", 9]
+    assert "bunp" in said["wrong.yml", 13]
+    assert "shell" in said["action.yml", 6]
+
+
+@pytest.mark.parametrize(
+    ("schema", "paths"), [("vendor.github-workflows", WORKFLOWS), ("vendor.github-actions", ACTIONS)]
+)
+def test_all_are_as_their_schema_says(schema: str, paths: list[Path]) -> None:
+    finished = subprocess.run(
+        [PROGRAMS / "check-jsonschema", "--builtin-schema", schema, *paths],
+        text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+def test_zizmor_finds_nothing_at_its_strictest() -> None:
+    command = [
+        "--persona",
+        "pedantic",
+        "--offline",
+        "--no-progress",
+        "--config",
+        "zizmor.yml",
+        "--format",
+        "json",
+    ]
+    finished = subprocess.run(
+        [PROGRAMS / "zizmor", *command, *WORKFLOWS, *ACTIONS],
+        cwd=ROOT, text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert json.loads(finished.stdout) == [], finished.stdout
+    # Few things are let through in the files themselves; the configuration lets the suite's own tag through.
+    ignored = [
+        path.relative_to(ROOT)
+        for path in [*WORKFLOWS, *ACTIONS, *ROOT.glob("tests/integration/stubs/*/action.yml")]
+        for line in path.read_text().splitlines()
+        if INLINE_IGNORE.search(line)
+    ]
+    assert len(ignored) <= 3, ignored
+    policy = yaml.safe_load((ROOT / "zizmor.yml").read_text())["rules"]
+    assert policy == {
+        "unpinned-uses": {"config": {"policies": {"org/kernel-actions/*": "ref-pin", "*": "hash-pin"}}}
+    }
+
+
+def test_the_gate_of_this_repository_needs_every_job() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    gate = jobs.pop("gate")
+    assert set(gate["needs"]) == set(jobs)
+    assert gate["if"] == "always()"
+    # The step of the gate, with the results of the jobs in place of theirs.
+    (step,) = gate["steps"]
+    assert step["env"] == {"RESULTS": "${{ join(needs.*.result, ' ') }}"}
+    for results, expected in (
+        ("success success", 0), ("success skipped", 1), ("failure success", 1), ("cancelled success", 1),
+        ("", 1),
+    ):  # fmt: skip
+        finished = subprocess.run(["bash", "-e", "-c", step["run"]], env={"RESULTS": results}, check=False)
+        assert finished.returncode == expected, results
