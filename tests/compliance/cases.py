@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import shutil
 import socket
@@ -10,10 +11,11 @@ from pathlib import Path
 
 from kernel_actions.nix import configuration
 
-from tests.compliance.helpers import ID, LOCKED_AT, MACHINE, NAME, edit, sign, write, write_variant
+from tests.compliance.helpers import DAY, ID, LOCKED_AT, MACHINE, NAME, edit, sign, write, write_variant
 from tests.integration.conftest import git
 
 Change = Callable[[Path, dict[str, Path]], object]
+ONE_DAY = datetime.timedelta(1)
 INIT = "torch-ext/tiny_scale/__init__.py"
 BINDING = "torch-ext/binding.cpp"
 VARIANT = f"build/{NAME}"
@@ -25,6 +27,25 @@ OLD = "b79face32a072b46e4e95c37869b3d1cc2e7735f"
 CACHE = '  nixConfig.extra-substituters = [ "https://huggingface.cachix.org" ];\n'
 UNPLANNED = f"torch299-cxx11-cpu-{MACHINE}-linux"
 STABLE = f"torch-stable-abi211-cpu-{MACHINE}-linux"
+WORKFLOW = """\
+name: Check
+on: push
+permissions: {}
+concurrency:
+  group: check
+  cancel-in-progress: true
+jobs:
+  check:
+    name: Check
+    runs-on: ubuntu-latest
+    permissions:
+      contents: read
+    steps:
+      - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
+        with:
+          persist-credentials: false
+      - uses: org/kernel-actions/compliance@v1
+"""
 # Rule → what is changed in the kernel that keeps all rules, and what is said: `file:line: message`.
 BREAKS: dict[str, list[tuple[Change, str]]] = {}
 # Rule → changes that it allows.
@@ -129,6 +150,31 @@ def _socket(kernel: Path) -> None:
             made.bind("s")
     finally:
         os.chdir(here)
+
+
+def _all_but(*left_out: str) -> Change:
+    """Variants for Torch 2.13 alone, all of them but some."""
+
+    def change(kernel: Path, _: dict[str, Path]) -> None:
+        edit(kernel / "build.toml", "[torch]", '[torch]\nminver = "2.13"')
+        for name in (f"torch213-cxx11-cpu-{OTHER_MACHINE}-linux", "torch213-cpu-aarch64-darwin"):
+            if name not in left_out:
+                write_variant(kernel, None, name)
+
+    return change
+
+
+def waived(rule: str, days: int, more: str = "") -> Change:
+    """A waiver that ends some days after today, as it is in tests."""
+    until = DAY + datetime.timedelta(days)
+    text = f'[[compliance.waivers]]\nrule = "{rule}"\nreason = "so"\nuntil = "{until}"\n'
+    return added("kernel-actions.toml", text + more)
+
+
+def workflow(old: str = "", new: str = "") -> Change:
+    """A workflow that is as it should be, but for a text."""
+    assert old in WORKFLOW
+    return added(".github/workflows/check.yml", WORKFLOW.replace(old, new) if old else WORKFLOW)
 
 
 BREAKS |= {
@@ -557,6 +603,43 @@ BREAKS |= {
             f"{UNPLANNED}:: {UNPLANNED} is not in the plan of the locked builder",
         ),
     ],
+    "layout-complete": [
+        (
+            _all_but("torch213-cpu-aarch64-darwin"),
+            "build.toml:: torch213-cpu-aarch64-darwin is not there, and a release publishes it",
+        ),
+    ],
+    "workflows-danger": [
+        (
+            workflow(
+                "compliance@v1", "compliance@v1\n      - run: echo ${{ github.event.pull_request.title }}"
+            ),
+            "check.yml:18: code injection via template expansion (template-injection)",
+        ),
+        (
+            workflow("@3d3c42e5aac5ba805825da76410c181273ba90b1", "@v7"),
+            "check.yml:14: unpinned action reference (unpinned-uses)",
+        ),
+    ],
+    "workflows-advice": [
+        (
+            workflow("persist-credentials: false", "lfs: true"),
+            "check.yml:14: credential persistence through GitHub Actions artifacts (artipacked)",
+        ),
+    ],
+    "policy-expired": [
+        (waived("KA302", -1), f"kernel-actions.toml:1: the waiver of KA302 has ended on {DAY - ONE_DAY}"),
+    ],
+    "policy-unused": [
+        (waived("KA302", 0), "kernel-actions.toml:1: the waiver of KA302 waives nothing"),
+    ],
+    "policy-rule": [
+        (waived("source-al", 9), "kernel-actions.toml:1: source-al is no rule"),
+        (
+            added("kernel-actions.toml", '[compliance.rules]\nKA999 = { severity = "error" }\n'),
+            "kernel-actions.toml:2: KA999 is no rule",
+        ),
+    ],
     "metadata-readable": [
         (
             lambda kernel, _: (kernel / VARIANT / "metadata.json").unlink(),
@@ -741,6 +824,24 @@ BREAKS |= {
     ],
 }
 KEEPS |= {
+    "layout-complete": [
+        _all_but(),
+        # A plan that there is not tells nothing.
+        lambda kernel, _: (kernel / "flake.lock").unlink(),
+    ],
+    "workflows-danger": [workflow(), workflow("persist-credentials: false", "lfs: true")],
+    "workflows-advice": [workflow(), workflow("on: push", "on: pull_request")],
+    "policy-expired": [waived("KA302", 0), waived("KA302", 9999)],
+    "policy-unused": [
+        lambda kernel, _: (
+            edit(kernel / INIT, '__all__ = ["twice"]', ""),
+            waived("KA302", 0)(kernel, {}),
+        ),
+        # One that is over, and one for variants that are not here.
+        waived("KA302", -1),
+        waived("KA705", 0, 'variant = "*-rocm*"\n'),
+    ],
+    "policy-rule": [waived("KA302", 0), waived("source-all", 0)],
     "manifest-readable": [edited("build.toml", "version = 3", "version = 3 # three")],
     "manifest-edition": [edited("build.toml", "edition = 5", "edition = 5 # newest")],
     "manifest-bounds": [

@@ -199,9 +199,11 @@ def sign(folder: Path, metadata: dict[str, Any] | None = None, **changes: Any) -
     path.write_text(json.dumps({key: value for key, value in values.items() if value is not None}, indent=2))
 
 
-def check(kernel: Path) -> Report:
-    """Check the kernel and all that is in its folder ``build``, half-made variants too."""
-    return compliance.check_folders(kernel, compliance.variant_folders(kernel / "build"))
+def check(kernel: Path, *, complete: bool = False) -> Report:
+    """Check the kernel, its workflows, and all that is in its folder ``build``, half-made variants too; with
+    ``complete`` all variants of a release have to be there."""
+    folders = compliance.variant_folders(kernel / "build")
+    return compliance.check_folders(kernel, folders, complete=complete, workflows=True)
 
 
 def said(report: Report, slug: str) -> list[str]:

@@ -6,11 +6,13 @@ architecture, without the f of a family.
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from kernel_actions.compliance import cuda_code, elf
@@ -37,6 +39,45 @@ LIBRARIES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "ptx": (["compute_75,code=compute_75"], ["compute_75"]),
 }  # fmt: skip
+
+
+class Case(NamedTuple):
+    """A library, the capabilities that metadata.json declares, and those that build.toml asks for."""
+
+    library: str
+    archs: list[str] | None = None
+    capabilities: list[str] | None = None
+
+
+BREAKS: dict[str, list[tuple[Case, str]]] = {
+    "binary-cuda-archs": [
+        (
+            Case("mixed", ["8.0", "9.0a", "10.0f", "9.0+PTX"]),
+            "holds no sm_90, which metadata.json declares",
+        ),
+        (Case("mixed", ["8.0", "9.0a"]), "holds sm_100f, which metadata.json does not declare"),
+        (Case("mixed", ["8.0", "9.0a", "10.0f", "12.0"]), "holds no sm_120, which metadata.json declares"),
+        (Case("none", ["8.0"]), "holds no sm_80, which metadata.json declares"),
+    ],
+    "binary-cuda-required": [
+        # The PTX of 9.0 serves all that is newer.
+        (Case("mixed"), "runs on no GPU of compute capability 7.5"),
+        (Case("wide", None, ["7.0"]), "runs on no GPU of compute capability 7.0"),
+    ],
+}
+KEEPS: dict[str, list[Case]] = {
+    "binary-cuda-archs": [
+        Case("mixed", ["8.0", "9.0a", "10.0f"]),
+        Case("wide", ["7.5+PTX", "12.1"]),
+        Case("mixed"),
+    ],
+    "binary-cuda-required": [
+        Case("wide"),
+        Case("ptx"),
+        Case("none"),
+        Case("mixed", None, ["8.0", "9.0a"]),
+    ],
+}
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc"),
@@ -93,10 +134,13 @@ def _codes(path: Path) -> list[str]:
     return [str(code) for code in cuda_code.read(elf.read_header(path))]
 
 
-def _built(kernel: Path, compiled: dict[str, Path], library: str, archs: list[str] | None) -> None:
-    built_with(library, NAME)(kernel, compiled)
+def _build(kernel: Path, compiled: dict[str, Path], case: Case) -> None:
+    built_with(case.library, NAME)(kernel, compiled)
     backend: dict[str, object] = {"type": "cuda"}
-    sign(kernel / "build" / NAME, backend=backend | ({"archs": archs} if archs is not None else {}))
+    sign(kernel / "build" / NAME, backend=backend | ({"archs": case.archs} if case.archs is not None else {}))
+    if case.capabilities:
+        wanted = f'backend = "cuda"\ncuda-capabilities = {json.dumps(case.capabilities)}'
+        edit(kernel / "build.toml", 'backend = "cuda"', wanted)
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
@@ -111,35 +155,18 @@ def test_stripped_and_separately_compiled_libraries(compiled: dict[str, Path]) -
 
 
 @pytest.mark.parametrize(
-    ("library", "archs", "expected"),
-    [
-        ("mixed", ["8.0", "9.0a", "10.0f"], []),
-        ("mixed", ["8.0", "9.0a", "10.0f", "9.0+PTX"], ["holds no sm_90, which metadata.json declares"]),
-        ("mixed", ["8.0", "9.0a"], ["holds sm_100f, which metadata.json does not declare"]),
-        ("mixed", ["8.0", "9.0a", "10.0f", "12.0"], ["holds no sm_120, which metadata.json declares"]),
-        ("wide", ["7.5+PTX", "12.1"], []),
-        ("none", ["8.0"], ["holds no sm_80, which metadata.json declares"]),
-        ("mixed", None, []),
-    ],
+    ("slug", "case", "expected"),
+    [(slug, case, message) for slug, cases in BREAKS.items() for case, message in cases],
 )
-def test_what_is_declared_is_there(
-    library: str, archs: list[str] | None, expected: list[str], cuda: Path, compiled: dict[str, Path]
-) -> None:
-    _built(cuda, compiled, library, archs)
-    assert said(check(cuda), "binary-cuda-archs") == [f"{ID}.abi3.so:: {one}" for one in expected]
+def test_broken(slug: str, case: Case, expected: str, cuda: Path, compiled: dict[str, Path]) -> None:
+    _build(cuda, compiled, case)
+    assert said(check(cuda), slug) == [f"{ID}.abi3.so:: {expected}"]
 
 
-def test_what_the_builder_builds_for_is_there(cuda: Path, compiled: dict[str, Path]) -> None:
-    for library in ("wide", "ptx", "none"):
-        _built(cuda, compiled, library, None)
-        assert said(check(cuda), "binary-cuda-required") == []
-    _built(cuda, compiled, "mixed", None)
-    # The PTX of 9.0 serves all that is newer.
-    assert said(check(cuda), "binary-cuda-required") == [
-        f"{ID}.abi3.so:: runs on no GPU of compute capability 7.5"
-    ]
-    edit(cuda / "build.toml", 'backend = "cuda"', 'backend = "cuda"\ncuda-capabilities = ["8.0", "9.0a"]')
-    assert said(check(cuda), "binary-cuda-required") == []
+@pytest.mark.parametrize(("slug", "case"), [(slug, case) for slug, cases in KEEPS.items() for case in cases])
+def test_kept(slug: str, case: Case, cuda: Path, compiled: dict[str, Path]) -> None:
+    _build(cuda, compiled, case)
+    assert said(check(cuda), slug) == []
 
 
 def test_a_library_for_the_cpu_declares_nothing(kernel: Path, compiled: dict[str, Path]) -> None:
