@@ -299,14 +299,26 @@ def test_tests_travel_to_another_machine(machine: Machine, kernel: Path, tmp_pat
         assert child.returncode == 3
 
 
-def test_a_development_shell_opens(machine: Machine, tmp_path: Path) -> None:
+def test_development_shells_have_what_the_documentation_says(machine: Machine, tmp_path: Path) -> None:
     # Nix 2.8 itself opens none in a folder whose name has a space.
     kernel = make_kernel(tmp_path / "tiny")
-    finished = subprocess.run(
-        ["nix", "develop", f".#devShells.{CPU}", "--command", "/bin/sh", "-c", "echo $variant"],
-        cwd=kernel, env=machine.environment, text=True, capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert finished.returncode == 0, finished.stderr
+
+    def in_shell(name: str, script: str, *arguments: str | Path) -> str:
+        finished = subprocess.run(
+            ["nix", "develop", f".#{name}.{CPU}", "--command", "/bin/sh", "-c", script, "sh", *arguments],
+            cwd=kernel, env=machine.environment, text=True, capture_output=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout.strip()
+
+    # Torch of the variant, to compile by hand what is being changed.
+    (kernel / "csrc" / "luma.h").write_text((kernel / "csrc" / "luma.h").read_text() + "// changed\n")
+    compile_one = 'g++ -std=c++17 -fPIC -I"$1$torch/include" -c csrc/luma.cpp -o "$2" && echo "$variant"'
+    assert in_shell("devShells", compile_one, machine.store, tmp_path / "luma.o") == CPU
+    assert (tmp_path / "luma.o").stat().st_size > 0
+    # The built kernel, for tests.
+    folder = machine.real(in_shell("testShells", 'echo "$extension/$variant"'))
+    assert (folder / "metadata.json").is_file()
 
 
 @pytest.mark.slow

@@ -85,6 +85,16 @@ exit 1
     assert "/" * 20_000 in finished.stderr and finished.stderr.count("/" * 1001) < 30
 
 
+def test_a_build_that_prints_without_end_is_ended(machine: Machine, tmp_path: Path) -> None:
+    kernel = make_kernel(tmp_path / "tiny")
+    change(kernel, {"before-build.sh": "yes\n"})
+    machine.lines += ["max-build-log-size = 200000"]
+    finished = machine.build(kernel, CPU)
+    assert finished.returncode == 1, finished.stderr[-2000:]
+    assert "killed after writing more than 200000 bytes of log output" in finished.stderr
+    assert (kernel / "build" / ".local" / f"{CPU}.nix.log").stat().st_size < 5_000_000
+
+
 @pytest.mark.slow
 def test_a_million_lines_take_little_memory(machine: Machine, tmp_path: Path) -> None:
     kernel = make_kernel(tmp_path / "tiny")

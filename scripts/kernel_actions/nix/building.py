@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 WORK_FOLDER = ".local"
 # Beside the folders of the sources that build.toml lists.
 _NOT_FOR_OUTPUT = frozenset({".git", "csrc", sources.PACKAGE_ROOT, "tests"})
+# What a build may print, in bytes, where nix.conf has no limit: without end it fills the disk.
+_LARGEST_LOG = "500000000"
 # GitHub shows ten errors and ten warnings of a step.
 _SHOWN = 10
 # The last lines of a failed derivation's log that are shown again, where the eye falls.
@@ -62,8 +64,6 @@ _BUILD = (
     *cli.NO_SETTINGS_OF_FLAKES,
     # Where a sandbox cannot be had, a build fails rather than go on without.
     "--option", "sandbox-fallback", "false",
-    # In bytes: a build that prints without end fills the disk.
-    "--option", "max-log-size", "500000000",
 )  # fmt: skip
 _LOWER = (
     "let Nix do less at once: lower max-jobs and cores of nix.conf (max-jobs = {jobs}, cores = {cores} now); "
@@ -497,9 +497,10 @@ class _Job:
                     )
                 display.show(event)
 
+            limit = ["--option", "max-build-log-size", self._settings.max_log or _LARGEST_LOG]
             try:
                 finished = process.run(
-                    [*cli.NIX, *_BUILD, *extra, reference],
+                    [*cli.NIX, *_BUILD, *limit, *extra, reference],
                     directory=self._request.kernel_dir,
                     environment=cli.environment(),
                     on_line=on_line,
@@ -641,7 +642,7 @@ class _Job:
             last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
             listed = [
                 KernelFailed(
-                    f"the build of {short_name(failure.derivation)} failed {failure.text}: "
+                    f"the build of {short_name(failure.derivation)} {_how(failure.text)}: "
                     f"{printable(last)[:300]}",
                     repair=f"in {title}; the whole log is {log_file}",
                 )
@@ -769,6 +770,11 @@ class _Job:
             more = f"{rest} more spill less." if rest else ""
             table = markdown.join(markdown.table(header, rows), more)
             github.add_summary(markdown.details(f"Registers of {report.variant}", table))
+
+
+def _how(text: str) -> str:
+    """How a builder ended, as a part of a sentence."""
+    return f"failed {text}" if text.startswith(("with ", "due ")) else f"was ended, {text}"
 
 
 class _Display:

@@ -38,6 +38,11 @@ _FAILED = re.compile(
     r"builder for '(?P<old>[^']+\.drv)' failed(?P<how>[^;\n]*)"
     r"|Cannot build '(?P<new>[^']+\.drv)'\.\s*Reason:\s*builder failed(?P<new_how>[^\n]*)",
 )
+# What its limits do: max-build-log-size, max-silent-time and timeout.
+_ENDED = re.compile(
+    r"'(?P<derivation>[^'!]+\.drv)[^']*'[^\n]*?(?P<how>killed after writing more than \d+ bytes of log output"
+    r"|timed out after \d+ seconds[^\n]*)"
+)
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded|database or disk is full", re.IGNORECASE)
 _KILLED = re.compile(
     r"due to signal (?:9|15)\b|with exit code (?:137|143)\b|exit code (?:137|143)\b|Killed process|oom-kill"
@@ -203,6 +208,8 @@ def readable(name: str) -> str:
 def cause(said: Sequence[str], lines_of: Mapping[str, Sequence[str]]) -> Failure:
     """Why Nix failed: ``said`` are its errors, ``lines_of`` what the derivations' builders printed."""
     text = "\n".join(said)
+    if ended := _ENDED.search(text):
+        return Failure("builder", ended["derivation"], ended["how"])
     failed = _FAILED.search(text)
     derivation = (failed["old"] or failed["new"] or "") if failed else ""
     lines = "\n".join(_lines_of(derivation, lines_of))

@@ -32,7 +32,7 @@ class Settings(NamedTuple):
 
     ``root`` is where a store that is not at its own path really is: what Nix calls /nix/store/x is at
     root/nix/store/x. ``systems`` are those that can be built for here; ``has_builders``: other machines
-    build too.
+    build too. ``max_log`` is what a build may print, in bytes; empty where that has no limit.
     """
 
     sandbox: str
@@ -43,6 +43,7 @@ class Settings(NamedTuple):
     has_builders: bool
     max_jobs: str
     cores: str
+    max_log: str
 
     def real(self, path: str) -> Path:
         """Where a store path is on this machine."""
@@ -73,6 +74,7 @@ def settings() -> Settings:
         has_builders=_has_builders(value("builders")),
         max_jobs=value("max-jobs", "1"),
         cores=value("cores", "0"),
+        max_log="" if value("max-build-log-size", "0") == "0" else value("max-build-log-size"),
     )
 
 

@@ -143,7 +143,7 @@ def _tests(kernel_dir: Path, variant: BuiltVariant, given: str) -> Path:
         wanted = checks.wanted(kernel_dir, address, (variant.name,), settings)[0]
         finished = process.run(
             [
-                *cli.NIX, "build", "--no-link", "--json", "--no-update-lock-file",
+                *cli.NIX, "build", "--no-link", "--json", "--no-update-lock-file", *cli.NO_SETTINGS_OF_FLAKES,
                 f"{address}#{wanted.test_attribute}",
             ],
             directory=kernel_dir,

@@ -58,7 +58,14 @@
               extension = extension set;
               repoId = toml.general.hub.repo-id or "";
             };
-          shell = set: run "nix-shell" ./build.sh { inherit src; extension = extension set; };
+          shell =
+            set:
+            run "nix-shell" ./build.sh {
+              inherit src;
+              inherit (set) variant;
+              torch = run "torch" ./torch.sh { };
+            };
+          testShell = set: run "nix-shell" ./build.sh { inherit src; inherit (set) variant; extension = extension set; };
           bundleOf =
             sets:
             run "torch-ext-bundle" ./bundle.sh { contents = map (set: "${extension set}") sets; };
@@ -79,7 +86,7 @@
           devShells.${system} = {
             default = (named shell).${bestVariant};
             devShells = named shell;
-            testShells = named shell;
+            testShells = named testShell;
           };
           packages.${system} = rec {
             redistributable = named extension;
