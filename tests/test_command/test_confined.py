@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from kernel_actions.errors import WrongInput
-from kernel_actions.test import confined
+from kernel_actions.test import confined, running
+from kernel_actions.test.progress import Progress
 
 from tests.test_command.helpers import LOADED, MARKED, PASSING, finish, is_alive, run, start
 
@@ -160,6 +161,26 @@ def test_what_is_told_may_be_anything(kernel: Path) -> None:
     finished = run(kernel, tests)
     assert finished.returncode == 1 and finished.report is not None
     assert "Traceback" not in finished.errors and "unexpected" not in finished.errors
+
+
+def test_too_much_is_told(tmp_path: Path) -> None:
+    progress = Progress(tmp_path)
+    events = confined._Events(progress)
+    for _ in range(300):
+        events.add(bytes(1_000_000))
+    events.add(b'{"event": "end", "is_loaded": true, "status": 0}\n')
+    assert progress.end is None and "more was told of the tests" in progress.trouble
+
+
+@pytest.mark.parametrize(
+    ("tail", "said"),
+    [
+        ("", "no output"), ("a\nb\n\n", "b"), ("E   OSError: gone\nmore", "OSError: gone"),
+        ("usage: x\nERROR: not found: tests/x.py::test_a\n\nlast", "not found: tests/x.py::test_a"),
+    ],
+)  # fmt: skip
+def test_what_pytest_said_last(tail: str, said: str) -> None:
+    assert running.last_said(tail) == said
 
 
 def test_no_core_files(kernel: Path) -> None:

@@ -257,8 +257,12 @@ class _Events:
 
     def add(self, data: bytes) -> None:
         """Take in what was sent; what is no event, or too much, is dropped."""
+        if self._size > _MOST_EVENTS:
+            return
         self._size += len(data)
         if self._size > _MOST_EVENTS:
+            reason = "more was told of the tests than anybody could read (256 MB)"
+            self._watched.hear({"event": "internal-error", "reason": reason})
             return
         *whole, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LONGEST_EVENT:

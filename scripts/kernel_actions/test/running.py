@@ -486,7 +486,7 @@ def last_said(tail: str) -> str:
     for mark in ("E ", "ERROR"):
         said = [line for line in lines if line.startswith(mark)]
         if said:
-            return said[-1].removeprefix("E").strip()
+            return said[-1].removeprefix(mark).lstrip(": ")
     return lines[-1] if lines else "no output"
 
 
