@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernel_actions import compliance
 from kernel_actions.compliance import (
     binary,
     engine,

@@ -38,6 +38,21 @@ def test_what_others_can_run_is_an_error(kernel: Path) -> None:
     assert finding.repair.startswith("see https://docs.zizmor.sh/")
 
 
+def test_a_fork_of_this_suite_is_this_suite_where_it_runs(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked = WORKFLOW.replace("org/kernel-actions", "acme/kernel-actions")
+    unpinned = ["check.yml:17: unpinned action reference (unpinned-uses)"]
+    assert said(_check(kernel, forked), "workflows-danger") == unpinned
+    monkeypatch.setenv("GITHUB_ACTION_REPOSITORY", "acme/kernel-actions")
+    assert said(_check(kernel, forked), "workflows-danger") == []
+    assert said(_check(kernel, WORKFLOW), "workflows-danger") == []
+    evil = WORKFLOW.replace("org/kernel-actions", "evil/kernel-actions")
+    for name in ("", "*", "evil", 'evil/kernel-actions": ref-pin\n        "evil', "acme/kernel-actions"):
+        monkeypatch.setenv("GITHUB_ACTION_REPOSITORY", name)
+        assert said(_check(kernel, evil), "workflows-danger") == unpinned, name
+
+
 def test_the_repositorys_own_configuration_waives_nothing(kernel: Path) -> None:
     write(kernel / ".github/zizmor.yml", "rules:\n  template-injection:\n    disable: true\n")
     text = WORKFLOW + "      - run: echo ${{ github.event.pull_request.title }}\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sysconfig
 import tempfile
@@ -23,15 +24,18 @@ FOLDER = ".github"
 # In seconds: it takes a tenth of one for most repositories.
 _PATIENCE = 60.0
 _LARGEST_SEVERITY = "High"
-# What users copy refers to this suite by its moving major tag, which is what it is for.
+# What users copy refers to this suite, or to a fork of it, by its moving major tag, which is what it is for.
+_SUITE = "org/kernel-actions"
 _CONFIGURATION = """\
 rules:
   unpinned-uses:
     config:
       policies:
-        "org/kernel-actions/*": ref-pin
+{}
         "*": hash-pin
 """
+# What GitHub takes for the name of a repository.
+_REPOSITORY = re.compile(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,8 @@ def read(kernel_dir: Path) -> Workflows | None:
         return None
     with tempfile.TemporaryDirectory() as scratch:
         configuration = Path(scratch, "zizmor.yml")
-        configuration.write_text(_CONFIGURATION, encoding="utf-8")
+        policies = "\n".join(f'        "{one}/*": ref-pin' for one in _suites())
+        configuration.write_text(_CONFIGURATION.format(policies), encoding="utf-8")
         # Its own configuration says what the repository's maintainers accept, also by a pull request: as
         # findings are waived here, it is not read.
         finished = process.run(
@@ -101,6 +106,12 @@ def find_program() -> str | None:
     """The program zizmor: of this Python's environment, else of the machine."""
     own = Path(sysconfig.get_path("scripts"), "zizmor")
     return str(own) if os.access(own, os.X_OK) else shutil.which("zizmor")
+
+
+def _suites() -> list[str]:
+    """The repositories that this suite is used from: its own, and the one whose action this is."""
+    own = os.environ.get("GITHUB_ACTION_REPOSITORY", "")
+    return list(dict.fromkeys([_SUITE, own] if _REPOSITORY.fullmatch(own) else [_SUITE]))
 
 
 def _problems(workflows: Workflows, *, is_worst: bool) -> Iterator[Problem]:
