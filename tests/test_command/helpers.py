@@ -104,18 +104,22 @@ def make_kernel(root: Path, native: Path | None = None, backend: str = "cpu") ->
     return root
 
 
-def run(kernel: Path, tests: str | None, *arguments: str, **variables: str) -> Run:
+def run(
+    kernel: Path, tests: str | None, *arguments: str, python: Path | None = None, **variables: str
+) -> Run:
     """Run ``test`` on ``kernel``, whose test file has the text ``tests``."""
     if tests is not None:
         (kernel / "tests" / "test_tiny.py").write_text(tests)
-    return finish(start(kernel, *arguments, variables=variables), kernel)
+    return finish(start(kernel, *arguments, variables=variables, python=python), kernel)
 
 
-def start(kernel: Path, *arguments: str, variables: Mapping[str, str] = {}) -> subprocess.Popen[bytes]:
+def start(
+    kernel: Path, *arguments: str, variables: Mapping[str, str] = {}, python: Path | None = None
+) -> subprocess.Popen[bytes]:
     """Start ``test`` on ``kernel``."""
     return subprocess.Popen(
         # The command itself, as the launcher starts it: looking for a Python is tested elsewhere.
-        [sys.executable, "-I", ROOT / "scripts" / "kernel_actions", "test", kernel, *arguments],
+        [python or sys.executable, "-I", ROOT / "scripts" / "kernel_actions", "test", kernel, *arguments],
         cwd=kernel.parent, env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,18 @@ int nvmlDeviceGetMemoryInfo(void *d, memory *m) {
 int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, process *p) {
   int pid = number("CUDA_FAKE_HOLDER", 0); *n = pid != 0; p[0].pid = pid; p[0].used = 5ull << 30; return 0; }
 int nvmlSystemGetProcessName(unsigned pid, char *s, unsigned n) { strncpy(s, "training", n); return 0; }
+"""
+
+
+ROCM = """\
+import types
+__version__, used = "2.13.0+rocm6.4", []
+version = types.SimpleNamespace(cuda=None, hip="6.4")
+cuda = types.SimpleNamespace(
+    is_initialized=lambda: bool(used), is_available=lambda: True, synchronize=lambda: None,
+    device_count=lambda: 1, get_device_name=lambda at: "MI300X",
+)
+xpu = types.SimpleNamespace(is_initialized=lambda: False, is_available=lambda: False)
 """
 
 
@@ -158,11 +171,30 @@ def test_the_whole_command_without_a_gpu_and_with_one_that_torch_does_not_see(
         "sys.modules['torch'] = types.SimpleNamespace(__version__='2.13.0', version=version, cuda=cuda)\n"
     )
     variables = {"LD_LIBRARY_PATH": str(driver)}
+    # Without Torch, the driver's library says whether a GPU was used.
+    assert run(kernel, PASSING, **variables).kind == "gpu-not-used"
+    loaded = PASSING + "import ctypes\nctypes.CDLL('libcuda.so.1')\n"
+    assert run(kernel, loaded, **variables).returncode == 0
     finished = run(kernel, unused.replace("SEES", "True"), **variables)
     assert (finished.returncode, finished.kind) == (1, "gpu-not-used"), finished.errors
     finished = run(kernel, unused.replace("SEES", "False"), **variables)
     assert (finished.returncode, finished.kind) == (3, "no-gpu")
     assert finished.report is not None and finished.report["gpu"] == "Fake H200"
+
+
+def test_a_gpu_of_another_maker_that_was_not_used(tmp_path: Path, native: Path) -> None:
+    # A Torch for ROCm that is asked for GPUs before the tests, and that they use, or do not.
+    kernel = make_kernel(tmp_path / "kernel", native, backend="rocm")
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    (site / "suite.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    (site / "torch.py").write_text(ROCM)
+    python = environment / "bin" / "python"
+    for tests, kind in ((PASSING, "gpu-not-used"), (PASSING + "import torch\ntorch.used.append(1)\n", None)):
+        finished = run(kernel, "import torch\n" + tests, python=python)
+        assert finished.kind == kind, finished.errors
+        assert finished.report is not None and finished.report["gpu"] == "MI300X"
 
 
 def _fat(*entries: tuple[int, int, int]) -> bytes:

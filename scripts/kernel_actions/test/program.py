@@ -33,6 +33,7 @@ import pytest
 # A reason is shown on one line, and what a test printed is for the JUnit report.
 _LONGEST_REASON = 2_000
 _LONGEST_TEXT = 20_000
+_DRIVERS = {"cuda": "libcuda.so", "rocm": "libhsa-runtime64.so", "xpu": "libze_loader.so"}
 # Of so many failures the text is told: they are told of in any case.
 _MOST_TEXTS = 1_000
 # The most places of a stack that are told: the innermost ones.
@@ -433,7 +434,8 @@ def _torch_facts() -> dict[str, Any]:
     """What is known of Torch, if the tests have imported it: importing it takes seconds."""
     torch = sys.modules.get("torch")
     if torch is None:
-        return {}
+        # Others use a GPU too, and nobody without its driver's library.
+        return {f"uses_{kind}": False for kind, name in _DRIVERS.items() if _is_mapped(name) is False}
     facts: dict[str, Any] = {"torch": getattr(torch, "__version__", None)}
     version = getattr(torch, "version", None)
     facts |= {"cuda": getattr(version, "cuda", None), "rocm": getattr(version, "hip", None)}
@@ -444,7 +446,19 @@ def _torch_facts() -> dict[str, Any]:
             facts[f"sees_{kind}"] = bool(facts[f"uses_{kind}"] or device.is_available())
         except Exception as error:
             facts[f"sees_{kind}_error"] = _first_line(str(error))
+    if facts["rocm"]:
+        # Torch for ROCm calls it so.
+        facts |= {f"{what}_rocm": facts.get(f"{what}_cuda") for what in ("uses", "sees")}
     return facts
+
+
+def _is_mapped(library: str) -> bool | None:
+    """Whether this process has loaded a library; ``None`` where that cannot be known."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            return any(library in line for line in maps)
+    except OSError:
+        return None
 
 
 def _version(package: str) -> str | None:

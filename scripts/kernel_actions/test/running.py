@@ -365,7 +365,7 @@ def _nothing_tested(
         text = f"{name}: the tests passed without loading the kernel{instead}"
         load = f'load it by get_kernel("{repo_id}", version={kernel.version}, trust_remote_code=True)'
         return Reason("not-loaded", text, load, "tests")
-    if report.gpus and variant.backend in ("cuda", "xpu") and end.get(f"uses_{variant.backend}") is False:
+    if report.gpus and end.get(f"uses_{variant.backend}") is False:
         if end.get(f"sees_{variant.backend}") is False:
             text = f"{name} needs a GPU and Torch {report.environment.torch} sees none, though there is one"
             return Reason("no-gpu", text, "see that Torch is built for it, and fits the driver")
