@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import ROOT
-from tests.integration.workflows import KERNEL, REPLACED, SECRETS, Author, Run, pull_request
+from tests.integration.conftest import ROOT, embedded_hub, git
+from tests.integration.workflows import KERNEL, PARTIAL, REPLACED, SECRETS, Author, Run, pull_request
 from tests.nix.conftest import CPU_NEW, CUDA, nix_is_missing
 
 REVIEWED = "required_reviewers\n"
@@ -138,3 +138,219 @@ jobs:
     assert run.artifact(f"built-tiny-{CPU_NEW}") and not run.artifact(f"built-tiny-{CUDA}")
     (path,) = (run.artifacts / f"tested-tiny-{CPU_NEW}").iterdir()
     assert json.loads(path.read_text())["environment"]["kind"] == "current"
+
+
+def test_the_sources_of_a_pull_request_are_checked(tmp_path: Path) -> None:
+    author = Author(tmp_path, "pr-compliance")
+    base = git(author.root, "rev-parse", "HEAD").strip()
+    source = KERNEL["torch-ext/tiny/__init__.py"]
+    author.change(
+        {"torch-ext/tiny/__init__.py": source + "\n\ndef thrice(value: int) -> int:\n    return 3 * value\n"}
+    )
+    for fork in (False, True):
+        run = author.run("pr-compliance", "pull_request", payload=pull_request(fork=fork, base=base))
+        assert run.returncode == 0, run.log
+        assert_no_secret(run)
+    # A public name that is gone while the version stays: what the base is looked at for.
+    author.change({"torch-ext/tiny/__init__.py": source.replace("twice", "thrice")})
+    for fork in (False, True):
+        run = author.run("pr-compliance", "pull_request", payload=pull_request(fork=fork, base=base))
+        assert run.returncode == 1 and run.results == {"compliance": "failure"}
+        assert "KA4" in run.summary and "torch-ext/tiny/__init__.py" in run.log
+        assert_no_secret(run)
+
+
+def test_in_a_monorepo_each_kernel_that_is_concerned_is_checked(tmp_path: Path) -> None:
+    author = Author(tmp_path, "monorepo/pr-compliance", kernels=("kernels/one", "kernels/other"))
+
+    def checked(files: dict[str, str]) -> Run:
+        base = git(author.root, "rev-parse", "HEAD").strip()
+        author.change(files)
+        return author.run("pr-compliance", "pull_request", payload=pull_request(fork=True, base=base))
+
+    run = checked({"kernels/one/torch-ext/one/more.py": '"""More."""\n'})
+    assert run.returncode == 0, run.log
+    assert "Compliance of one" in run.log and "Compliance of other" not in run.log
+    # Nothing to check is not the same as a job that was skipped since another one failed.
+    run = checked({"README.md": "# Many kernels\n"})
+    assert run.returncode == 0 and run.results == {"plan": "success", "compliant": "success"}
+    run = checked({"kernels/other/build.toml": "[general]\n"})
+    assert run.returncode == 1 and run.results["plan"] == run.results["compliant"] == "failure"
+    assert_no_secret(run)
+
+
+@needs_nix
+@pytest.mark.slow
+def test_in_a_monorepo_the_kernels_that_changed_are_built(tmp_path: Path) -> None:
+    author = Author(tmp_path, "monorepo/build-and-test", kernels=("kernels/one", "kernels/other"))
+    base = git(author.root, "rev-parse", "HEAD").strip()
+    author.change({"kernels/one/torch-ext/one/more.py": '"""More."""\n'})
+    run = author.run("build-and-test", "pull_request", payload=pull_request(fork=False, base=base))
+    assert run.returncode == 0, run.log
+    assert run.artifact(f"tested-one-{CPU_NEW}") and run.artifact(f"built-one-{CUDA}")
+    assert not run.artifact(f"built-other-{CPU_NEW}")
+    base = git(author.root, "rev-parse", "HEAD").strip()
+    author.change({"README.md": "# Many kernels\n"})
+    run = author.run("build-and-test", "push", payload=PUSH | {"before": base})
+    assert run.returncode == 0 and "build" not in run.started, run.log
+
+
+@needs_nix
+@pytest.mark.slow
+def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) -> None:
+    from huggingface_hub import HfApi
+
+    author = Author(tmp_path, "release", "rollback", "benchmark", replaced=REPLACED | PARTIAL)
+    with embedded_hub(tmp_path / "hub") as hub:
+        api = HfApi(endpoint=hub, token=False)
+        payload = {"repository": {"full_name": "me/tiny", "visibility": "public"}}
+
+        def dispatch(workflow: str, **inputs: str) -> Run:
+            given = [
+                part
+                for name, value in inputs.items()
+                for part in ("--input", f"{name.replace('_', '-')}={value}")
+            ]
+            run = author.run(
+                workflow, "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given,
+                payload=payload,
+            )  # fmt: skip
+            assert_no_secret(run)
+            return run
+
+        dry = dispatch("release", bump="auto", dry_run="true")
+        assert dry.returncode == 0, dry.log
+        assert set(dry.results) == {"plan", "build", "test", "compliance"}
+        assert not api.repo_exists("kernel-actions/tiny", repo_type="kernel")
+        released = dispatch("release", bump="auto", dry_run="false")
+        assert released.returncode == 0, released.log
+        assert set(released.results.values()) == {"success"} and len(released.results) == 7
+        refs = api.list_repo_refs("kernel-actions/tiny", repo_type="kernel")
+        assert {branch.name for branch in refs.branches} == {"main", "v1"}
+        assert [tag.name for tag in refs.tags] == ["v1.0.0"]
+        files = api.list_repo_files("kernel-actions/tiny", repo_type="kernel", revision="v1")
+        assert {f"build/{name}/metadata.json" for name in (CPU_NEW, CUDA)} <= set(files)
+        # Every file was signed for, and the tag was pushed from the job that may.
+        attested = (released.artifacts / "attested.txt").read_text()
+        assert f"build/{CPU_NEW}/metadata.json" in attested and "archives" not in attested
+        assert git(author.origin, "tag", "--list").split() == ["v1.0.0"]
+        # A variant that fails its tests: nothing of the next version gets to the Hub.
+        before = api.list_repo_commits("kernel-actions/tiny", repo_type="kernel", revision="v1")[0].commit_id
+        author.change({"tests/test_tiny.py": KERNEL["tests/test_tiny.py"].replace("== 6", "== 7")})
+        failed = dispatch("release", bump="minor", dry_run="false")
+        assert failed.returncode == 1 and failed.results["test"] == "failure"
+        assert not {"compliance", "stage", "verify", "promote"} & failed.started
+        refs = api.list_repo_refs("kernel-actions/tiny", repo_type="kernel")
+        assert [one.target_commit for one in refs.branches if one.name == "v1"] == [before]
+        assert {branch.name for branch in refs.branches} == {"main", "v1"}
+        # The only release is what the branch holds; one that is not there is told before anybody is asked.
+        back = dispatch("rollback", to="v1.0.0", dry_run="false")
+        assert back.returncode == 0, back.log
+        assert "holds 1.0.0 already" in back.log
+        back = dispatch("rollback", to="v9.9.9", dry_run="false")
+        assert back.returncode == 1 and set(back.results) == {"plan"}
+
+
+# Shell, expressions, workflow commands, Markdown, HTML, YAML and escape sequences, in one text.
+HOSTILE = (
+    "\"'; touch PLANTED; $(touch PLANTED) `touch PLANTED` ${{ github.token }} | & \n"
+    "::error title=forged::forged\n::set-output name=matrix::forged\n"
+    "# <img src=x onerror=alert(1)> [x](javascript:alert(1)) ](x) | a |\n- key: {a: &b [*b]}\x1b[31m\u202e"
+)
+# As the name of a file, which has no slash.
+HOSTILE_NAME = "'$(touch PLANTED)`touch PLANTED`; touch PLANTED\n::error::forged\n<img src=x>\x1b[31m"
+
+
+def assert_harmless(run: Run, folder: Path) -> None:
+    """Nothing of the hostile texts was run, was obeyed, or stands in a summary as Markdown."""
+    assert not [path for path in folder.rglob("PLANTED") if path.name == "PLANTED"]
+    assert not re.search(r"❗ +::error[^:]*::forged", run.log)
+    assert "forged" not in [value for outputs in run.outputs.values() for value in outputs.values()]
+    assert "<img" not in run.summary and "\x1b" not in run.summary and "](javascript" not in run.summary
+    assert_no_secret(run)
+
+
+@pytest.mark.parametrize("template", ["pr-compliance", "monorepo/pr-compliance"])
+def test_a_hostile_pull_request_is_checked_and_obeyed_in_nothing(tmp_path: Path, template: str) -> None:
+    # Where the plan reads build.toml it refuses what is hostile there; without one, folders are all that is.
+    kernels = ["kernels/$(touch PLANTED);a/tiny"] if template.startswith("monorepo") else []
+    author = Author(tmp_path, template, kernels=kernels)
+    base = git(author.root, "rev-parse", "HEAD").strip()
+    kernel = kernels[0] if kernels else "."
+    files = {
+        f"{kernel}/torch-ext/tiny/{HOSTILE_NAME}.py": "import nothing\n",
+        f"{kernel}/csrc/{HOSTILE_NAME}.cpp": "// Listed nowhere\n",
+    }
+    if not kernels:
+        license = f"license = {json.dumps(HOSTILE)}"
+        files["build.toml"] = KERNEL["build.toml"].replace('license = "Apache-2.0"', license)
+    author.change(files, message=HOSTILE)
+    run = author.run(
+        "pr-compliance", "pull_request", payload=pull_request(fork=True, base=base, text=HOSTILE)
+    )
+    # An import that nobody declared is a warning; a license of several lines is an error, and told alone.
+    assert run.results["compliance"] == ("success" if kernels else "failure"), run.log
+    assert ("KA314" if kernels else "KA101") in run.summary
+    assert_harmless(run, tmp_path)
+
+
+@needs_nix
+@pytest.mark.slow
+def test_a_hostile_kernel_is_built_and_tested_and_obeyed_in_nothing(tmp_path: Path) -> None:
+    author = Author(tmp_path, "build-and-test")
+    settings = KERNEL["kernel-actions.toml"].replace(
+        '"the machine of the tests has no GPU"', json.dumps(HOSTILE.replace("\u202e", ""))
+    )
+    test = f"""
+HOSTILE = {HOSTILE!r}
+
+
+@pytest.mark.kernels_ci
+@pytest.mark.parametrize("what", [HOSTILE], ids=[HOSTILE])
+def test_hostile(what):
+    print(what)
+    assert not what, what
+"""
+    author.change(
+        {
+            "kernel-actions.toml": settings,
+            "tests/test_tiny.py": KERNEL["tests/test_tiny.py"] + test,
+            f"torch-ext/tiny/{HOSTILE_NAME}.py": "",
+        },
+        message=HOSTILE,
+    )
+    run = author.run(
+        "build-and-test", "pull_request", payload=pull_request(fork=False, text=HOSTILE), rules=REVIEWED
+    )
+    assert run.returncode == 1 and run.results["build"] == "success", run.log
+    assert run.results["test"] == run.results["tested"] == "failure"
+    assert_harmless(run, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("workflow", "inputs"),
+    [
+        ("release", {"bump": HOSTILE, "dry-run": "false", "target": ""}),
+        ("release", {"bump": "auto", "dry-run": "false", "target": HOSTILE}),
+        ("rollback", {"to": HOSTILE, "dry-run": "false", "target": ""}),
+        ("rollback", {"to": "v1.0.0", "dry-run": "false", "target": HOSTILE}),
+        ("benchmark", {"baseline": "v1", "only": HOSTILE, "workloads": HOSTILE}),
+        ("monorepo/release", {"kernel": HOSTILE, "bump": "auto", "dry-run": "false", "target": ""}),
+        ("monorepo/rollback", {"kernel": HOSTILE, "to": "v1.0.0", "dry-run": "false", "target": ""}),
+        ("monorepo/benchmark", {"kernel": HOSTILE, "baseline": "v1", "only": "*", "workloads": ""}),
+    ],
+    ids=lambda value: (
+        value if isinstance(value, str) else next((n for n in value if value[n] == HOSTILE), "")
+    ),
+)
+@pytest.mark.slow
+def test_hostile_inputs_end_in_the_plan(tmp_path: Path, workflow: str, inputs: dict[str, str]) -> None:
+    author = Author(tmp_path, workflow)
+    with embedded_hub(tmp_path / "hub") as hub:
+        given = [part for name, value in inputs.items() for part in ("--input", f"{name}={value}")]
+        run = author.run(
+            Path(workflow).name, "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given,
+            payload={"repository": {"full_name": "me/tiny"}, "inputs": inputs},
+        )  # fmt: skip
+    assert run.returncode == 1 and run.results == {"plan": "failure"}, run.log
+    assert_harmless(run, tmp_path)

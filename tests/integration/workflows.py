@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from kernel_actions.local_builder import project
 
 from tests.integration.conftest import ROOT, act, git
-from tests.nix.conftest import CPU_NEW, CUDA, FILES, Machine, commit, make_kernel, write
+from tests.nix.conftest import CPU_NEW, CUDA, FILES, Machine, commit, make_kernel, write, write_lock
 
 TEMPLATES = ROOT / "templates" / "workflows"
 SECRETS = {"HF_TOKEN": "hf_planted", "NIX_CACHE_TOKEN": "cache_planted", "GITHUB_TOKEN": "ghs_planted"}
@@ -80,13 +79,14 @@ exit 0
 
 @dataclass(frozen=True)
 class Run:
-    """What became of a run: the results of its jobs, their outputs, and all that was logged."""
+    """What became of a run: the results and outputs of its jobs, their summaries, and all that was logged."""
 
     log: str
     returncode: int
     results: Mapping[str, str]
     outputs: Mapping[str, Mapping[str, str]]
     started: frozenset[str]
+    summary: str
     artifacts: Path
 
     def artifact(self, name: str) -> list[str]:
@@ -102,18 +102,20 @@ class Author:
         self,
         folder: Path,
         *templates: str,
-        files: Mapping[str, str] = KERNEL,
         replaced: Mapping[str, str] = REPLACED,
+        kernels: Sequence[str] = (),
     ) -> None:
         self.folder = folder
-        self.root = make_kernel(folder / "author", files)
+        self.root = (
+            make_monorepo(folder / "author", kernels) if kernels else make_kernel(folder / "author", KERNEL)
+        )
         self.machine = Machine(folder / "machine")
         (self.machine.folder / "nix.conf").write_text(self.machine.configuration)
         # By this act knows which repository it is, and what a fork is of; what is pushed goes elsewhere.
         self.origin = folder / "origin.git"
         git(self.root, "clone", "--quiet", "--bare", str(self.root), str(self.origin))
         git(self.root, "remote", "add", "origin", "https://github.com/me/tiny.git")
-        git(self.root, "config", "remote.origin.pushurl", str(self.origin))
+        git(self.root, "config", f"url.{self.origin}.insteadOf", "https://github.com/me/tiny.git")
         (folder / "bin").mkdir()
         (folder / "bin" / "gh").write_text(GH)
         (folder / "bin" / "gh").chmod(0o755)
@@ -168,6 +170,22 @@ class Author:
         return read(finished, work / "artifacts")
 
 
+def make_monorepo(root: Path, kernels: Sequence[str]) -> Path:
+    """A repository with a kernel in each of the folders ``kernels``, named like it."""
+    for folder in kernels:
+        name = Path(folder).name
+        write(
+            root / folder,
+            {path.replace("tiny", name): text.replace("tiny", name) for path, text in KERNEL.items()},
+        )
+        shutil.copy(ROOT / "flake.nix", root / folder)
+        write_lock(root / folder)
+    write(root, {"README.md": "# Kernels\n"})
+    git(root, "init", "--quiet", "--initial-branch=main")
+    commit(root)
+    return root
+
+
 def read(finished: subprocess.CompletedProcess[str], artifacts: Path) -> Run:
     """What act has printed as JSON lines."""
     printed = (finished.stdout + finished.stderr).splitlines()
@@ -187,6 +205,7 @@ def read(finished: subprocess.CompletedProcess[str], artifacts: Path) -> Run:
         results=results,
         outputs=outputs,
         started=frozenset(one["jobID"] for one in entries if one.get("stepID")),
+        summary="\n".join(one["content"] for one in entries if one.get("command") == "summary"),
         artifacts=artifacts,
     )
 
@@ -210,14 +229,3 @@ def pull_request(*, fork: bool, base: str = "", text: str = "A change", number: 
             "base": {"ref": "main", "sha": base, "repo": repository},
         },
     }
-
-
-def steps_of(template: str) -> dict[str, Sequence[dict[str, Any]]]:
-    """The steps of each job of a template."""
-    jobs = yaml.safe_load((TEMPLATES / f"{template}.yml").read_text())["jobs"]
-    return {name: job["steps"] for name, job in jobs.items()}
-
-
-def copy_templates(root: Path) -> None:
-    """Put all templates into a repository, word for word."""
-    shutil.copytree(TEMPLATES, root / ".github" / "workflows", dirs_exist_ok=True)
