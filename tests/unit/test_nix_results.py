@@ -107,6 +107,21 @@ def test_any_name_of_a_file_is_copied_and_packed(result: Path, tmp_path: Path) -
     assert {NAME.encode() + b"/" + name for name in names} <= found
 
 
+def test_modes_are_the_same_whoever_copies(result: Path, tmp_path: Path) -> None:
+    (result / NAME / "folder").mkdir()
+    (result / NAME / "folder" / "file").write_text("x")
+    archives = []
+    for mask in (0o022, 0o077):
+        before = os.umask(mask)
+        try:
+            results.copy(_tree(result).variant(NAME), tmp_path / f"{mask}" / NAME)
+            results.pack(tmp_path / f"{mask}" / NAME, tmp_path / f"{mask}.tar")
+        finally:
+            os.umask(before)
+        archives.append((tmp_path / f"{mask}.tar").read_bytes())
+    assert archives[0] == archives[1]
+
+
 def test_two_that_pack_into_one_archive_leave_a_whole_one(result: Path, tmp_path: Path) -> None:
     (result / NAME / "large").write_bytes(os.urandom(3_000_000))
     archive = tmp_path / "built" / f"{NAME}.tar"

@@ -171,7 +171,9 @@ def copy(tree: Tree, target: Path) -> Copied:
     for name, real, status in tree.walk():
         path = f"{target}/{name}"
         if stat.S_ISDIR(status.st_mode):
-            os.mkdir(path, 0o755)
+            os.mkdir(path)
+            # What this user leaves to others by default is no matter of what was built.
+            os.chmod(path, 0o755)
             continue
         _copy_file(real, path, status.st_size, 0o755 if status.st_mode & 0o111 else 0o644)
         files += 1
