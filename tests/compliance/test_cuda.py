@@ -1,8 +1,4 @@
-"""The code for GPUs inside extensions, on real fat binaries of nvcc.
-
-What cuobjdump (13.2) lists of them was recorded once: it names the files of machine code by their
-architecture, without the f of a family.
-"""
+"""The code for GPUs inside extensions, on real fat binaries of nvcc."""
 
 from __future__ import annotations
 
@@ -17,28 +13,12 @@ from typing import NamedTuple
 import pytest
 from kernel_actions.compliance import cuda_code, elf
 
+from tests.compliance import fatbins
 from tests.compliance.cases import built_with, signed
+from tests.compliance.fatbins import LIBRARIES
 from tests.compliance.helpers import ID, MACHINE, check, edit, said, sign
 
 NAME = f"torch213-cxx11-cu130-{MACHINE}-linux"
-SOURCE = f"""
-__global__ void twice(float* x) {{ x[0] = x[1] * 2; }}
-extern "C" void go(float* x) {{ twice<<<1, 1>>>(x); }}
-extern "C" void* PyInit_{ID}() {{ return 0; }}
-"""
-# Name → what nvcc is asked for, and what is in it, as cuobjdump lists it too (sm_100f as sm_100).
-LIBRARIES: dict[str, tuple[list[str], list[str]]] = {
-    "mixed": (
-        ["compute_80,code=sm_80", "compute_90a,code=sm_90a", "compute_100f,code=sm_100f",
-         "compute_90,code=compute_90"],
-        ["sm_80", "compute_90", "sm_90a", "sm_100f"],
-    ),
-    "wide": (
-        ["compute_75,code=sm_75", "compute_75,code=compute_75", "compute_121,code=sm_121"],
-        ["sm_75", "compute_75", "sm_121"],
-    ),
-    "ptx": (["compute_75,code=compute_75"], ["compute_75"]),
-}  # fmt: skip
 
 
 class Case(NamedTuple):
@@ -88,23 +68,7 @@ pytestmark = [
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Extensions with code for GPUs."""
     folder = tmp_path_factory.mktemp("cuda")
-    (folder / "source.cu").write_text(SOURCE)
-    made = {}
-    for name, (wanted, _) in LIBRARIES.items():
-        made[name] = folder / f"{name}.so"
-        command = [
-            "nvcc",
-            "--shared",
-            "-Xcompiler",
-            "-fPIC",
-            "-cudart",
-            "none",
-            "-o",
-            made[name],
-            "source.cu",
-        ]
-        command += [f"-gencode=arch={one}" for one in wanted]
-        subprocess.run(command, cwd=folder, check=True)
+    made = fatbins.make(folder)
     made["stripped"] = folder / "stripped.so"
     subprocess.run(["strip", "-o", made["stripped"], made["mixed"]], check=True)
     # As a build with separate compilation has it.
