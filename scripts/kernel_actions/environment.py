@@ -64,7 +64,9 @@ def restart_in(command: Command, arguments: Sequence[str]) -> None:
     """
     python = os.environ.get("KA_PYTHON")
     if not python:
-        python = str(make(plan(command.environment or "hub", command.holds_token)))
+        # Also one that was given a token that it could do without.
+        given = any(os.environ.get(option.variable) for option in command.options if option.secret)
+        python = str(make(plan(command.environment or "hub", command.holds_token or given)))
     program = str(Path(__file__).resolve().parent)
     # A command that needs no secret keeps none, where the code that it runs could look for it.
     needs_secret = any(option.secret for option in command.options) or command.name == "pipeline"

@@ -99,6 +99,9 @@ def tags(directory: Path, prefix: str, *, reachable_from: str = "") -> dict[str,
         if not line.startswith("refs/tags/") or not name.startswith(prefix) or len(fields) != 4:
             continue
         kind, target, peeled_kind, peeled = fields
+        if peeled_kind == "tag":  # A tag of a tag, of which git tells one step.
+            commit = _ask(directory, "rev-parse", "--verify", "--quiet", f"refs/tags/{name}^{{commit}}")
+            peeled_kind, peeled = ("commit", commit.strip()) if commit else ("", "")
         if kind == "commit" or peeled_kind == "commit":
             found[name] = target if kind == "commit" else peeled
     return found

@@ -620,6 +620,7 @@ RELEASE = Command(
             "Sign each variant by Sigstore: auto (where the job can prove its identity, and is of a public "
             "repository), always or never.",
             default="auto",
+            kind="choice",
             choices=("auto", "always", "never"),
         ),
         TRUST_CONFIG,
@@ -648,8 +649,8 @@ VERIFY = Command(
         Option("revision", "Commit, branch or tag on the Hub."),
         Option(
             "identity",
-            "Require that every variant was signed by this identity: a repository of GitHub, as owner/name, or "
-            "a workflow, as https://github.com/owner/name/.github/workflows/release.yml@refs/heads/main.",
+            "Require that this identity signed every variant: a repository of GitHub, as owner/name, or a "
+            "workflow, as https://github.com/owner/name/.github/workflows/release.yml@refs/heads/main.",
         ),
         Option(
             "issuer",

@@ -189,6 +189,20 @@ def _end_with_parent(number: signal.Signals) -> Callable[[], None] | None:
     return prepare
 
 
+def keep_memory_private() -> None:
+    """Have nothing of this process's memory and environment be written to a core dump, or be read by other
+    processes of the same user, which Linux alone can do; root can read them still. What it starts is not
+    kept so."""
+    import resource
+
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+
+
 def end_group(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
     """End ``child`` and all that it started in its process group: first asked, then forced."""
     _signal_group(child, signal.SIGTERM)

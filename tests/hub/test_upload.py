@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -429,3 +430,23 @@ def test_what_did_not_change_is_not_read_again(
     monkeypatch.setattr("kernel_actions.digests._read", lambda *_unused: pytest.fail("it was read"))
     (kernel / "CARD.md").unlink(missing_ok=True)
     assert send()["added"] == []
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: os.mkfifo(folder / "pipe"), "pipe is no plain file"),
+        (lambda folder: (folder / "link").symlink_to("."), "link is no plain file"),
+        (lambda folder: (folder / "new\nline.py").write_text(""), "has a name that a Hub cannot hold"),
+        (lambda folder: (folder / "a\\b.py").write_text(""), "has a name that a Hub cannot hold"),
+        (lambda folder: (folder / "\x1b[31m").mkdir(), "has a name that a Hub cannot hold"),
+        (lambda folder: open(os.fsencode(folder) + b"/\xff.py", "w").close(), "that a Hub cannot hold"),
+    ],
+)
+def test_what_an_archive_may_hold_and_no_hub_can(
+    send: Any, kernel: Path, make: Callable[[Path], object], words: str
+) -> None:
+    make(kernel / "build" / VARIANT)
+    with pytest.raises(WrongInput, match=words) as caught:
+        send()
+    assert str(caught.value).isprintable()

@@ -342,7 +342,9 @@ def test_a_shallow_clone_is_told_how_to_get_its_history(
 
 def test_lightweight_and_foreign_tags(kernel: Kernel, address: str) -> None:
     git(kernel.root, "tag", "v1.9.0")
-    git(kernel.root, "tag", "--annotate", "--message=x", "v1.10.0")
+    # A tag of a tag.
+    git(kernel.root, "tag", "--annotate", "--message=x", "inner")
+    git(kernel.root, "tag", "--annotate", "--message=x", "v1.10.0", "inner")
     for name in ("v1", "v1.2", "vnext", "1.99.0", "other/v1.99.0", "v1.99.0+build"):
         git(kernel.root, "tag", name)
     blob = git(kernel.root, "hash-object", "-w", "build.toml")

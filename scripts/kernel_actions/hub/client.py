@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kernel_actions import console, digests, github
+from kernel_actions import console, digests, github, process
 from kernel_actions.errors import Interrupted, KernelActionsError, WrongInput, WrongSurroundings, printable
 
 if TYPE_CHECKING:
@@ -210,7 +210,8 @@ def local_folders(folders: Mapping[str, Path], memory: digests.Memory | None = N
 
     Those that ``memory`` knows are not read again.
 
-    Raises ``WrongInput`` for a link out of its folder: what a build links to is not published.
+    Raises ``WrongInput`` for a link out of its folder, as what a build links to is not published, and for
+    what is no plain file or has no plain name.
     """
     found = {path: file for to, folder in folders.items() for path, file in _listed(folder, to)}
     with ThreadPoolExecutor(_HASHING_THREADS) as executor:
@@ -224,8 +225,14 @@ def _listed(folder: Path, path_in_repo: str) -> Iterator[tuple[str, Path]]:
         names[:] = sorted(name for name in names if name != _BYTECODE)
         for name in [*names, *files]:
             path = Path(parent, name)
+            # What a build or an archive leaves behind is not always what a Hub can hold, or anybody can read.
             if path.is_symlink() and not path.resolve().is_relative_to(root):
                 raise WrongInput(f"{path} is a link out of its variant", repair="put the file itself there")
+            if not name.isprintable() or "\\" in name:
+                shown = printable(ascii(str(path)))
+                raise WrongInput(f"{shown} has a name that a Hub cannot hold", repair="give it another one")
+            if path.is_symlink() if name in names else not path.is_file():
+                raise WrongInput(f"{path} is no plain file", repair="remove it, or put a file there")
         for name in sorted(files):
             path = Path(parent, name)
             if path.suffix != ".pyc":
@@ -290,6 +297,7 @@ def connect(address: str = "", token: str = "", *, is_anonymous: bool = False) -
     token = token or _default_token()
     if not is_loopback:
         github.mask(token)
+        process.keep_memory_private()
     return Hub(address, is_embedded, HfApi(endpoint=address, token=token or False), token)
 
 

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_actions import built, test
 from kernel_actions.built import BuiltVariant
+from kernel_actions.errors import printable
 from kernel_actions.release.record import Tests
 
 if TYPE_CHECKING:
     from kernel_actions.compliance import Report
 
 _LARGEST_REPORT = 50_000_000
+_LONGEST_NAME = 200
 _BUILD = "build it at this commit, then run again"
 
 
@@ -119,7 +121,8 @@ def _tests(variant: BuiltVariant) -> tuple[Tests | None, str, bool]:
         return None, "was tested before it was built as it is now", False
     if report.get("verdict") == "untested":
         return None, "goes untested, which kernel-actions.toml does not allow", True
-    found = Tests(passed, failed, skipped, gpu if isinstance(gpu, str) else None)
+    # It is published: a name, whatever somebody wrote there.
+    found = Tests(passed, failed, skipped, printable(gpu)[:_LONGEST_NAME] if isinstance(gpu, str) else None)
     if report.get("verdict") != "passed" or not found.is_passed:
         return None, f"failed its tests ({failed} of {passed + failed})", False
     if variant.backend in built.GPU_BACKENDS and found.gpu is None:

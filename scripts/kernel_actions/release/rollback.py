@@ -27,6 +27,7 @@ from kernel_actions.release.version import Version
 _COMMIT = re.compile("[0-9a-f]{7,40}")
 _VERSION_BRANCH = re.compile(r"v(0|[1-9]\d*)", re.ASCII)
 _MOST_NAMED = 6
+_LONGEST_NAME = 80
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def _find(hub: Hub, repo_id: str, refs: Refs, to: str, prefix: str) -> tuple[str
         if found:
             raise WrongInput(f"{to} is the start of several commits of {repo_id}", repair="give more of it")
         raise WrongInput(f"no version of {repo_id} ever held a commit {to}", repair=_known(refs))
-    raise WrongInput(f"{repo_id} has no release {to!r} on {hub.address}", repair=_known(refs))
+    raise WrongInput(f"{repo_id} has no release {to[:_LONGEST_NAME]!r} on {hub.address}", repair=_known(refs))
 
 
 def _known(refs: Refs) -> str:
