@@ -127,7 +127,8 @@ MONOREPO: Mapping[str, tuple[Edit, ...]] = {
         Edit(
             "kernel-dir: .\n",
             f"{_DISCOVER}"
-            "          changed-since: ${{ github.event.pull_request.base.sha || github.event.before }}\n"
+            "          changed-since: >-\n"
+            "            ${{ github.event.pull_request.base.sha || github.event.before || 'origin/main' }}\n"
             "          allow-empty: true # a change of the documentation concerns none\n",
         ),
         Edit("name: Build ${{ matrix.name }}", "name: Build ${{ matrix.kernel }} for ${{ matrix.name }}"),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.conftest import ROOT
+from tests.integration.conftest import ROOT, git
 
 PROGRAMS = Path(sysconfig.get_path("scripts"))
 PARSER = ROOT / "tests" / "workflow_parser"
@@ -122,3 +122,48 @@ def test_the_gate_of_this_repository_needs_every_job() -> None:
     ):  # fmt: skip
         finished = subprocess.run(["bash", "-e", "-c", step["run"]], env={"RESULTS": results}, check=False)
         assert finished.returncode == expected, results
+
+
+def test_a_release_of_the_suite_tags_and_moves_what_users_refer_to(tmp_path: Path) -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "suite-release.yml").read_text())["jobs"]
+    (script,) = [step["run"] for step in jobs["tag"]["steps"] if "run" in step]
+    root, origin, programs = tmp_path / "root", tmp_path / "origin.git", tmp_path / "bin"
+    git(tmp_path, "init", "--quiet", "--bare", str(origin))
+    git(tmp_path, "init", "--quiet", "--initial-branch=main", str(root))
+    git(root, "remote", "add", "origin", str(origin))
+    programs.mkdir()
+    # No release is there; making one succeeds.
+    (programs / "gh").write_text('#!/bin/sh\n[ "$2" = create ]\n')
+    (programs / "gh").chmod(0o755)
+
+    def release(version: str, moving: str) -> int:
+        commit = git(root, "rev-parse", "HEAD").strip()
+        variables = {
+            "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path), "RUNNER_TEMP": str(tmp_path),
+            "VERSION": version, "MOVING": moving, "GITHUB_SHA": commit,
+            "GIT_COMMITTER_NAME": "Test", "GIT_COMMITTER_EMAIL": "test@example.org",
+        }  # fmt: skip
+        finished = subprocess.run(
+            ["bash", "-e", "-c", script], cwd=root, env=variables, check=False, capture_output=True
+        )
+        return finished.returncode
+
+    def commit() -> str:
+        git(root, "commit", "--quiet", "--allow-empty", "--message=More")
+        return git(root, "rev-parse", "HEAD").strip()
+
+    def tags() -> dict[str, str]:
+        names = git(origin, "tag", "--list").split()
+        return {name: git(origin, "rev-parse", f"{name}^{{commit}}").strip() for name in names}
+
+    first = commit()
+    assert release("1.0.0", "v1 v1.0") == 0
+    assert tags() == {"v1.0.0": first, "v1": first, "v1.0": first}
+    # Again: all of it is done.
+    assert release("1.0.0", "v1 v1.0") == 0
+    second = commit()
+    # The version is that of another commit.
+    assert release("1.0.0", "v1 v1.0") != 0
+    assert tags() == {"v1.0.0": first, "v1": first, "v1.0": first}
+    assert release("1.1.0", "v1 v1.1") == 0
+    assert tags() == {"v1.0.0": first, "v1.1.0": second, "v1": second, "v1.0": first, "v1.1": second}

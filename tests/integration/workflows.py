@@ -52,6 +52,23 @@ REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
     "> csrc/init.cpp\n",
     "after-install.sh": 'mkdir "$out/$variant/$kernelName"\n'
     f"cat > \"$out/$variant/$kernelName/__init__.py\" <<'FILE'\n{project.template('old_loader.py')}FILE\n",
+    "benchmarks/benchmark_tiny.py": """\
+import torch
+from kernels.benchmark import Benchmark
+
+
+class TinyBenchmark(Benchmark):
+    seed = 0
+
+    def setup(self):
+        self.x = torch.ones(1000)
+
+    def benchmark_twice(self):
+        self.out = self.kernel.twice(self.x)
+
+    def verify_twice(self):
+        return 2 * self.x
+""",
     ".gitignore": "/build/*\n",
     "CARD.md": "---\nlicense: apache-2.0\n---\n# tiny\n",
     "README.md": "# tiny\n",
@@ -115,7 +132,6 @@ class Author:
         self.origin = folder / "origin.git"
         git(self.root, "clone", "--quiet", "--bare", str(self.root), str(self.origin))
         git(self.root, "remote", "add", "origin", "https://github.com/me/tiny.git")
-        git(self.root, "config", f"url.{self.origin}.insteadOf", "https://github.com/me/tiny.git")
         (folder / "bin").mkdir()
         (folder / "bin" / "gh").write_text(GH)
         (folder / "bin" / "gh").chmod(0o755)
@@ -161,6 +177,10 @@ class Author:
             "GH_LOG": str(self.gh_log),
             "GH_RULES": rules,
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+            # Of steps alone: act itself would not know the repository any more.
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": f"url.{self.origin}.insteadOf",
+            "GIT_CONFIG_VALUE_0": "https://github.com/me/tiny.git",
         }
         for name, value in variables.items():
             more += ["--env", f"{name}={value}"]
