@@ -299,3 +299,21 @@ def test_a_shallow_clone_is_enough(machine: Machine, tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "--quiet", "--depth=1", f"file://{kernel}", clone], check=True)
     finished = machine.build(clone, CPU)
     assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.slow
+def test_who_waits_for_another_build_does_not_wait_longer_than_it_may(
+    machine: Machine, tmp_path: Path
+) -> None:
+    kernel = make_kernel(tmp_path / "tiny")
+    change(kernel, {"before-build.sh": f"touch /signal/begun\n{WAIT}"})
+    (machine.signal / "wait").touch()
+    first = machine.start(kernel, "--backend-tool=nix", f"--variant={CPU}")
+    _wait_for(machine.signal / "begun")
+    second = machine.build(kernel, CPU, options=["--time-limit=2s"])
+    (machine.signal / "wait").unlink()
+    assert second.returncode == 3, second.stderr
+    assert f"Another command is building {CPU}: waiting for it" in second.stderr
+    assert f"the time limit of 2 s is up: 0 of 1 variants are built; left: {CPU}" in last_line(second)
+    _, said = first.communicate(timeout=60)
+    assert first.returncode == 0, said
