@@ -87,8 +87,9 @@ class VariantReport:
 class Report:
     """A run of any stages: the kernel, what it released (empty: nothing), some facts by name, the variants,
     the findings with the errors first, and what took how long. ``has_plan``: the variants that are missing
-    are known. ``read`` are the names of the files that it was made of, and ``outcome`` the verdict where that
-    follows from more than the variants."""
+    are known. ``read`` are the names of the files that it was made of, ``is_partial`` says that what was
+    not built was not meant to be, and ``outcome`` the verdict where that follows from more than the
+    variants."""
 
     kernel: str
     release: str = ""
@@ -98,6 +99,7 @@ class Report:
     steps: tuple[Step, ...] = ()
     has_plan: bool = False
     read: tuple[str, ...] = ()
+    is_partial: bool = False
     outcome: Verdict | None = None
 
     @property
@@ -105,7 +107,8 @@ class Report:
         """The variants in their places of the grid."""
         is_tested = any(one.tests for one in self.variants)
         is_built = any(one.build or one.published or one.tests for one in self.variants)
-        return tuple(_entry(one, is_built=is_built, is_tested=is_tested) for one in self.variants)
+        missing: State = "left out" if self.is_partial else "missing" if is_built else "planned"
+        return tuple(_entry(one, missing, is_tested=is_tested) for one in self.variants)
 
     @property
     def errors(self) -> int:
@@ -166,7 +169,7 @@ def _step(one: Step) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _entry(one: VariantReport, *, is_built: bool, is_tested: bool) -> Entry:
+def _entry(one: VariantReport, missing: State, *, is_tested: bool) -> Entry:
     """The variant's place with its state: of what was done at all, what was not done for it is missing."""
     passed = [tests for tests in one.tests if tests.verdict == "passed"]
     gpus = ", ".join(dict.fromkeys(coverage.short_gpu(tests.gpu) for tests in passed))
@@ -179,7 +182,7 @@ def _entry(one: VariantReport, *, is_built: bool, is_tested: bool) -> Entry:
     elif one.published:
         state, detail = "published", gpus or ("untested" if one.waived else "")
     elif one.build is None and not one.tests:
-        state, detail = ("missing" if is_built else "planned"), ""
+        state, detail = missing, ""
     elif one.waived and not passed:
         state, detail = "waived", "untested"
     elif passed:

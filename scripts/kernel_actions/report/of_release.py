@@ -36,6 +36,7 @@ def made(
         # What the gate misses says more than what the reports say of it.
         findings=(*findings, *(one for one in found.findings if not findings or one.severity != "error")),
         steps=tuple(steps) or found.steps,
+        is_partial=prepared.conditions.is_partial,
         outcome=verdict,
     )
 
