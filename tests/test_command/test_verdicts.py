@@ -233,6 +233,19 @@ def test_what_breaks_a_gpu_ends_the_run(kernel: Path) -> None:
     assert "/tests/test_tiny.py:" in finished.last
 
 
+def test_a_kernel_among_others(kernel: Path) -> None:
+    # pytest's names are relative to where it is configured, and the places of failures to the kernel.
+    (kernel.parent / "pytest.ini").write_text("[pytest]\n")
+    finished = run(kernel, LOADED + "def test_a(): os._exit(3)\n")
+    assert finished.report is not None and finished.kind == "ended-early"
+    (failure,) = finished.report["failures"]
+    assert failure["test"].endswith("kernel/tests/test_tiny.py::test_a")
+    assert (failure["path"], failure["line"]) == ("tests/test_tiny.py", 9)
+    finished = run(kernel, MARKED + "import missing_module\n")
+    assert finished.report is not None and finished.kind == "collection"
+    assert finished.report["failures"][0]["path"] == "tests/test_tiny.py"
+
+
 def test_other_markers_paths_and_arguments(kernel: Path) -> None:
     (kernel / "tests" / "more").mkdir()
     shutil.copy(kernel / "build" / "torch-cpu" / "__init__.py", kernel / "tests" / "unused.py")

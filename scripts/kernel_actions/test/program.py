@@ -52,6 +52,7 @@ class Teller:
         self._stacks: int = settings["stacks"]
         self._deselected = 0
         self._failed = 0
+        self._root = Path.cwd()
         # What the fixtures of the test that runs have taken, in seconds.
         self._around = 0.0
 
@@ -77,6 +78,8 @@ class Teller:
         """Make the marker known, so that pytest does not take it for a misspelling, and have crashes told
         here and not by pytest."""
         faulthandler.enable(self._stacks, all_threads=True)
+        # Names of tests are relative to it: a repository with many kernels has its configuration above them.
+        self._root = config.rootpath
         config.addinivalue_line("markers", f"{self._marker}: a test of the kernel, run against every variant")
         self.tell(
             "start-session",
@@ -108,13 +111,17 @@ class Teller:
             error = info.value if info is not None else None
             # pytest's own exception about it holds the text of the one that matters.
             error = getattr(error, "__cause__", None) or error
-            self.tell("collection-error", test=collector.nodeid, **_described(error, str(report.longrepr)))
+            self.tell(
+                "collection-error", test=collector.nodeid, path=str(collector.path),
+                **_described(error, str(report.longrepr)),
+            )  # fmt: skip
         return report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
         """Tell which test runs from now on."""
-        self.tell("start", test=nodeid, path=location[0], line=(location[1] or 0) + 1)
+        path = os.path.join(self._root, location[0])
+        self.tell("start", test=nodeid, path=path, line=(location[1] or 0) + 1)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:

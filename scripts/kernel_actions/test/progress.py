@@ -91,7 +91,7 @@ class Progress:
             self.selected = _number(event.get("tests"))
             self.deselected = _number(event.get("deselected"))
         elif kind == "collection-error" and len(self.collection) < _MOST_FAILURES:
-            path, line = self._place(event.get("places"), default=test)
+            path, line = self._place(event.get("places"), default=_text(event.get("path")))
             reason = _text(event.get("reason"))
             self.collection.append(Failure(test or "collection", "collection", reason, path, line))
         elif kind == "skip" and len(self.skipped_files) < _MOST_SKIPS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import importlib.util
 import json
 import os
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from kernel_actions import built, console, manifest, settings
+from kernel_actions import built, console, digests, manifest, settings
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import KernelFailed, Place, WrongInput, WrongSurroundings, printable
 from kernel_actions.local_builder import sources
@@ -467,7 +466,7 @@ def _check_unchanged(variant: BuiltVariant, report: TestReport) -> TestReport:
 def file_digests(variant: BuiltVariant) -> dict[str, str]:
     """The SHA-256 of each file of the variant, by its path."""
     return {
-        path.relative_to(variant.path).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(variant.path).as_posix(): digests.of(path).sha256
         for path in sorted(variant.path.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
