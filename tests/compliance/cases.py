@@ -714,6 +714,13 @@ BREAKS |= {
             "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
         ),
         (signed(digest=None), "metadata.json:: there is no digest"),
+        (
+            # What it names elsewhere is not looked at.
+            lambda kernel, _: edit(
+                kernel / VARIANT / "metadata.json", '"files": {', '"files": {\n"../../../../build.toml": "x",'
+            ),
+            "metadata.json:2: the digest lists ../../../../build.toml, which is not there",
+        ),
     ],
     "metadata-provenance": [
         (provenance(), "metadata.json:19: does not say which commit it was built from"),

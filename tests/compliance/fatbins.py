@@ -1,7 +1,7 @@
 """Fat binaries, as nvcc makes them, and what cuobjdump lists of them.
 
-``PYTHONPATH=.:scripts python3 -m tests.compliance.fatbins FILE`` makes them, and writes what cuobjdump says; both
-programs have to be there. ``data/cuobjdump.json`` is what it said once.
+``PYTHONPATH=.:scripts python3 -m tests.compliance.fatbins FILE`` makes them, and writes what cuobjdump says;
+both programs have to be there. ``data/cuobjdump.json`` is what it said once.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from kernel_actions.cli import main
-from kernel_actions.compliance import clock, engine
+from kernel_actions.compliance import clock, engine, sarif
 
 from tests.compliance.cases import BINDING, INIT, VARIANT, appended, linked
-from tests.compliance.helpers import NAME, edit, write
+from tests.compliance.helpers import NAME, check, edit, write
 
 # For each object of the format: what it must have, and what else of it we write.
 FORM = {
@@ -148,3 +148,14 @@ def test_paths_are_those_of_the_repository(
     results = json.loads(capsys.readouterr().out)["runs"][0]["results"]
     uris = {one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in results}
     assert "torch-ext/binding.cpp" in uris
+
+
+def test_code_scanning_takes_no_more_than_so_many_results(
+    broken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = check(broken)
+    assert len(report.findings) > 3
+    monkeypatch.setattr(sarif, "MOST_RESULTS", 3)
+    log = sarif.document(report, broken)
+    check_sarif(log)
+    assert [one["level"] for one in log["runs"][0]["results"]] == ["error"] * 3

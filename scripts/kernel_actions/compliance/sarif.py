@@ -17,12 +17,18 @@ from kernel_actions.errors import Place
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
+# Code scanning takes 25,000 results, and shows 5,000 of them.
+MOST_RESULTS = 5000
+
 
 def document(report: Report, root: Path) -> dict[str, Any]:
     """The report as SARIF, with paths relative to ``root``, which is that of the repository."""
     numbers = {rule.id: index for index, rule in enumerate(rules().values())}
-    results = [_result(one, numbers, root) for one in report.findings]
-    results += [_waived(one, numbers, root) for one in report.waived]
+    # The errors first: a file with too many results is refused as a whole.
+    findings = sorted(report.findings, key=lambda one: one.rule.severity != "error")
+    shown = findings if len(findings) > MOST_RESULTS else report.findings
+    results = [_result(one, numbers, root) for one in shown[:MOST_RESULTS]]
+    results += [_waived(one, numbers, root) for one in report.waived[: MOST_RESULTS - len(results)]]
     run = {
         "tool": {
             "driver": {
