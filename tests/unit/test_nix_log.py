@@ -95,6 +95,21 @@ def test_a_password_in_the_address_of_a_cache_is_not_told() -> None:
     assert list(log.warnings) == ["unable to download 'https://***@h/nar'"]
 
 
+@pytest.mark.parametrize(
+    ("text", "is_news"),
+    [
+        ("ignoring the client-specified setting 'sandbox-fallback', because it is a restricted setting and you "
+         "are not a trusted user", False),
+        ("ignoring the client-specified setting 'max-build-log-size', because it is a restricted setting", False),
+        ("ignoring the client-specified setting 'sandbox', because it is a restricted setting", True),
+        ("unable to download 'https://x/y': HTTP error 502; retrying in 263 ms", False),
+        ("unable to download 'https://x/y': Couldn't connect to server (7)", True),
+    ],
+)  # fmt: skip
+def test_what_a_daemon_says_of_our_own_settings_is_no_warning(text: str, is_news: bool) -> None:
+    assert (building._NO_NEWS.search(text) is None) is is_news
+
+
 # --- Compilers ---
 
 

@@ -57,6 +57,11 @@ _SHOWN_REGISTERS = 20
 # Seconds between two lines of progress: in a job's log, and for somebody who waits.
 _PROGRESS_EVERY = 30.0
 _PROGRESS_EVERY_HERE = 10.0
+# What Nix says of settings that it is given here, and a daemon takes from trusted users alone; and of what it
+# does about a network that fails.
+_NO_NEWS = re.compile(
+    r"ignoring the client-specified setting '(?:sandbox-fallback|max-build-log-size)'|; retrying in \d+"
+)
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?:in)?)?(?:(\d{1,6})s?)?")
 _STEP = re.compile(r"\[\d+/\d+\] ")
 _BUILD = (
@@ -545,7 +550,7 @@ class _Job:
     def _warn(self, log: Log) -> None:
         """Show what Nix warned of, above all caches that are not used: they are why it builds."""
         unsigned = [text for text in log.warnings if "not signed by" in text or "signature" in text]
-        others = [text for text in log.warnings if text not in unsigned]
+        others = [text for text in log.warnings if text not in unsigned and not _NO_NEWS.search(text)]
         if unsigned:
             cache = re.search(r"(?:from|substituter) '([^']+)'", unsigned[0])
             of = f" of {cache[1]}" if cache else ""
@@ -555,8 +560,6 @@ class _Job:
             )
         for text in others[:_SHOWN]:
             text = printable(text)[:500]
-            if re.search(r"; retrying in \d+", text):
-                continue
             if self._request.is_job:
                 github.annotate("warning", text, title="Nix")
             else:

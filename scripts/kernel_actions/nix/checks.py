@@ -101,7 +101,7 @@ def source(kernel_dir: Path, *, allow_dirty: bool) -> Source:
             repair="run `git init`, `git add .` and `git commit` there",
         )
     tracked = git.tracked(kernel_dir)
-    for name, how in (("flake.nix", "see docs/first-kernel.md"), ("flake.lock", "run `nix flake lock`")):
+    for name, how in (("flake.nix", "see docs/tutorial.md"), ("flake.lock", "run `nix flake lock`")):
         if not (kernel_dir / name).is_file():
             raise WrongInput(
                 "there is no such file", where=Place(kernel_dir / name), repair=f"{how}, and commit it"

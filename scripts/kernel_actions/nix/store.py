@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from kernel_actions import built, console, process
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
-from kernel_actions.nix import cli, configuration, diagnostics
+from kernel_actions.nix import cli, configuration, diagnostics, preflight
 from kernel_actions.nix.log import plain
 
 # Pauses before further attempts where the network failed, in seconds.
@@ -109,15 +109,11 @@ def attribute_names(kernel_dir: Path, reference: str, attribute: str) -> list[st
 def path_info(path: str) -> PathInfo | None:
     """The sizes of a store path; ``None`` when Nix does not tell them."""
     finished = cli.run("path-info", "--json", "--closure-size", path)
-    start = re.search(r"^[\[{]", finished.output, re.MULTILINE)
-    if finished.returncode != 0 or start is None:
-        return None
+    infos = preflight.parse_path_info(finished.output) if finished.returncode == 0 else {}
     try:
-        values = json.JSONDecoder().raw_decode(finished.output[start.start() :])[0]
-        # A list of objects until Nix 2.18, an object by path since.
-        entry = values[0] if isinstance(values, list) else next(iter(values.values()))
+        entry = next(iter(infos.values()))
         return PathInfo(int(entry["narSize"]), int(entry["closureSize"]))
-    except (ValueError, KeyError, IndexError, TypeError, StopIteration):
+    except (ValueError, KeyError, TypeError, StopIteration):
         return None
 
 
