@@ -16,6 +16,7 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import jwt
 from cryptography import x509
@@ -37,7 +38,7 @@ def workflow(repository: str = "acme/relu", file: str = "release.yml", ref: str 
 
 class SigstoreStandIn:
     """Runs until `close`. ``repository`` is whose job it is; ``refuses`` what answers with an error:
-    ``token``, ``certificate`` or ``entry``; ``seen`` has the places that were asked."""
+    ``token``, ``certificate``, ``entry`` or ``exchange``; ``seen`` has the places that were asked."""
 
     def __init__(self, folder: Path) -> None:
         self.repository = "acme/relu"
@@ -51,12 +52,17 @@ class SigstoreStandIn:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                is_known = self.headers["Authorization"] == f"bearer {REQUEST_TOKEN}"
-                stand_in._answer(self, "token", stand_in._token if is_known else None)
+                is_known = self.headers["Authorization"].lower() == f"bearer {REQUEST_TOKEN}"
+                query = parse_qs(urlsplit(self.path).query)
+                stand_in._answer(
+                    self, "token", (lambda: stand_in._token(query["audience"][0])) if is_known else None
+                )
 
             def do_POST(self) -> None:
                 value = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                if self.path == "/api/v2/signingCert":
+                if self.path == "/oauth/token":
+                    stand_in._answer(self, "exchange", lambda: stand_in._exchanged(value))
+                elif self.path == "/api/v2/signingCert":
                     token = self.headers["Authorization"].removeprefix("Bearer ")
                     stand_in._answer(self, "certificate", lambda: stand_in._certificate(token, value))
                 else:
@@ -89,7 +95,7 @@ class SigstoreStandIn:
         is_refused = what == self.refuses or value is None
         data = json.dumps({"message": "no"} if is_refused else value()).encode()
         handler.send_response(403 if is_refused else 201)
-        if what == "token" and not is_refused:
+        if what in ("token", "exchange") and not is_refused:
             handler._headers_buffer[0] = b"HTTP/1.0 200 OK\r\n"
         handler.send_header("Content-Length", str(len(data)))
         handler.end_headers()
@@ -97,14 +103,22 @@ class SigstoreStandIn:
 
     # The identity of the job.
 
-    def _token(self) -> dict[str, str]:
+    def _token(self, audience: str) -> dict[str, str]:
         now = int(time.time())
         claims = {
-            "iss": ISSUER, "aud": "sigstore", "sub": f"repo:{self.repository}:environment:hub",
+            "iss": ISSUER, "aud": audience, "sub": f"repo:{self.repository}:environment:hub",
             "iat": now, "nbf": now, "exp": now + 300, "repository": self.repository,
             "job_workflow_ref": workflow(self.repository).removeprefix("https://github.com/"),
         }  # fmt: skip
         return {"value": jwt.encode(claims, "a key that nobody checks here" * 2, algorithm="HS256")}
+
+    # The Hub, which has this repository's workflow as a trusted publisher.
+
+    def _exchanged(self, value: Any) -> dict[str, Any]:
+        assert value["grant_type"] == "urn:ietf:params:oauth:grant-type:token-exchange"
+        claims = jwt.decode(value["subject_token"], options={"verify_signature": False})
+        assert claims["aud"] == self.url
+        return {"access_token": f"hf_jwt_{value['resource']}", "token_type": "bearer", "expires_in": 3600}
 
     # Fulcio.
 

@@ -408,6 +408,24 @@ def test_a_push_that_fails_is_told_when_the_hub_is_done(
     assert kernel.tags(kernel.origin) == {"v1.0.0": kernel.head}
 
 
+def test_a_tag_that_another_run_pushes_at_the_same_time_is_as_good(
+    kernel: Kernel, address: str, quick: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = git_module.push_tag
+
+    def slower(*arguments: Any) -> None:
+        real(*arguments)
+        hook = kernel.origin / "hooks" / "pre-receive"
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+        raise WrongSurroundings("cannot lock ref 'refs/tags/v1.0.0': reference already exists")
+
+    monkeypatch.setattr(git_module, "push_tag", slower)
+    kernel.build()
+    kernel.release(address)
+    assert kernel.tags(kernel.origin) == {"v1.0.0": kernel.head}
+
+
 def test_credentials_in_the_address_of_origin_are_not_shown(
     kernel: Kernel, address: str, quick: list[str]
 ) -> None:

@@ -267,3 +267,36 @@ def test_nothing_is_signed_unasked(
     assert stand_in.seen == []
     assert not any(path.endswith(".sigstore") for path in tree(repo_id, "v1"))
     assert Signature("") == Signature("", "")
+
+
+# Trusted publishing, by the same identity.
+
+
+def test_the_identity_of_a_job_is_exchanged_at_the_hub_that_is_meant(
+    stand_in: SigstoreStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_OIDC_RESOURCE", "kernels/acme/relu")
+    monkeypatch.setenv("HF_TOKEN", "hf_of_somebody")
+    assert client._default_token(stand_in.url) == "hf_jwt_kernels/acme/relu"
+    assert stand_in.seen == ["token", "exchange"]
+    # A token that was asked for elsewhere, by a system that huggingface_hub does not know.
+    monkeypatch.delenv("ACTIONS_ID_TOKEN_REQUEST_URL")
+    monkeypatch.setenv("HF_OIDC_ID_TOKEN", stand_in._token(stand_in.url)["value"])
+    assert client._default_token(stand_in.url) == "hf_jwt_kernels/acme/relu"
+    monkeypatch.delenv("HF_OIDC_ID_TOKEN")
+    with pytest.raises(WrongSurroundings, match="id-token: write"):
+        client._default_token(stand_in.url)
+    monkeypatch.setenv("HF_OIDC_RESOURCE", "")
+    assert client._default_token(stand_in.url) == "hf_of_somebody"
+
+
+@pytest.mark.parametrize("what", ["token", "exchange"])
+def test_an_exchange_that_is_refused(
+    stand_in: SigstoreStandIn, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setenv("HF_OIDC_RESOURCE", "kernels/acme/relu")
+    stand_in.refuses = what
+    with pytest.raises(WrongSurroundings, match="name this workflow as a trusted publisher") as caught:
+        client._default_token(stand_in.url)
+    assert "\n" not in str(caught.value)
+    assert REQUEST_TOKEN not in str(caught.value) and "eyJ" not in str(caught.value)

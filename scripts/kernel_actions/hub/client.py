@@ -294,7 +294,7 @@ def connect(address: str = "", token: str = "", *, is_anonymous: bool = False) -
     patience.install()
     if is_anonymous:
         return Hub(address, is_embedded, HfApi(endpoint=address, token=False))
-    token = token or _default_token()
+    token = token or (_NO_TOKEN if is_loopback else _default_token(address))
     if not is_loopback:
         github.mask(token)
         process.keep_memory_private()
@@ -574,21 +574,28 @@ def _addition(path: str, file: LocalFile | bytes) -> CommitOperationAdd:
     return operation
 
 
-def _default_token() -> str:
-    """The token that huggingface_hub finds: of trusted publishing, HF_TOKEN, or a log-in; or none."""
+def _default_token(address: str) -> str:
+    """The token of trusted publishing at ``address``, else the one that huggingface_hub finds: HF_TOKEN, or a
+    log-in; or none."""
     from huggingface_hub import get_token
+    from huggingface_hub._oidc import oidc_login
 
-    if os.environ.get("HF_OIDC_RESOURCE") and not os.environ.get("ACTIONS_ID_TOKEN_REQUEST_URL"):
+    resource = os.environ.get("HF_OIDC_RESOURCE", "")
+    given = os.environ.get("HF_OIDC_ID_TOKEN") or None
+    if resource and not given and not os.environ.get("ACTIONS_ID_TOKEN_REQUEST_URL"):
         raise WrongSurroundings(
             "HF_OIDC_RESOURCE is set, but this job may not ask for its identity",
             repair="add `id-token: write` to the permissions of the job, or unset it and give a token",
         )
     try:
+        if resource:
+            # By this Hub, and for it: huggingface_hub would ask the one that HF_ENDPOINT names.
+            return str(oidc_login(resource=resource, subject_token=given, endpoint=address)["access_token"])
         return get_token() or ""
     except Exception as error:
         # The exchange of the job's identity fails in many ways; none has a token in its message.
         raise WrongSurroundings(
-            f"no token for the Hub: {error}",
+            f"no token for {address}: {printable(str(error))[:300]}",
             repair="HF_OIDC_RESOURCE is kernels/owner/name, and that repository has to name this workflow as "
             "a trusted publisher; or give a token",
         ) from error

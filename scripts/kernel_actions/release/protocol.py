@@ -387,7 +387,12 @@ def _tag_git(release: Release, repository: Path, commit: str, push: bool) -> lis
         git.add_tag(repository, made.git_tag, made.commit, message)
         done.append(f"the tag {made.git_tag} in git")
     if has_origin:
-        git.push_tag(repository, ORIGIN, made.git_tag)
+        try:
+            git.push_tag(repository, ORIGIN, made.git_tag)
+        except WrongSurroundings:
+            # Another run of the same release may have been faster.
+            if not check_origin(release):
+                raise
         done.append(f"the tag {made.git_tag} in {ORIGIN}")
     elif push:
         console.say(f"git has no remote {ORIGIN}: the tag {made.git_tag} stays in this clone")
