@@ -44,22 +44,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; what a cell holds is shown as text, never as Markdown or HTML."""
-    lines = [
-        "| " + " | ".join(header) + " |",
-        "|" + " --- |" * len(header),
-        *("| " + " | ".join(markdown_text(cell) for cell in row) + " |" for row in rows),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def markdown_text(text: str) -> str:
-    """``text`` with every character that Markdown or HTML would act upon escaped."""
-    escaped = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return "".join(f"\\{character}" if character in "\\`*_[]|~#!@" else character for character in escaped)
-
-
 def is_verbose() -> bool:
     """Whether the whole output of tools is wanted (``KA_VERBOSE=1`` or a debug run of Actions)."""
     return os.environ.get("KA_VERBOSE") == "1" or os.environ.get("RUNNER_DEBUG") == "1"

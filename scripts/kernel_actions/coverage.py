@@ -129,7 +129,9 @@ def shown(entry: Entry | None) -> str:
     """A cell in a few characters."""
     if entry is None:
         return ""
-    return f"{SIGNS[entry.state]} {entry.detail}".rstrip()
+    is_plain = entry.state in ("planned", "left out")
+    said = entry.detail or ("" if is_plain else entry.state)
+    return f"{SIGNS[entry.state]} {said}".rstrip()
 
 
 def counted(entries: Iterable[Entry]) -> str:

@@ -15,7 +15,7 @@ from datetime import datetime, time, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernel_actions import builder, console, flake_lock, github, planning
+from kernel_actions import builder, console, flake_lock, github, markdown, planning
 from kernel_actions.builder_source import Source
 from kernel_actions.compliance import clock
 from kernel_actions.errors import EXIT_DONE, WrongInput
@@ -229,7 +229,7 @@ def body(findings: Sequence[Finding], known: str) -> str:
 def _table(findings: Sequence[Finding]) -> str:
     rows = [(one.kernel, one.what, one.repair) for one in findings[:_MOST_SHOWN]]
     more = f"\nand {len(findings) - _MOST_SHOWN} more\n" if len(findings) > _MOST_SHOWN else ""
-    return console.markdown_table(_HEADER, rows) + more
+    return markdown.table(_HEADER, rows) + more
 
 
 def _marks(text: str) -> set[str]:

@@ -7,6 +7,7 @@ library alone, as commands that plan use it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -20,6 +21,7 @@ SIGNS: dict[Verdict, str] = {"passed": "✅", "failed": "❌", "warned": "⚠️
 _MOST_STEPS = 60
 _LONGEST_NAME = 60
 _DAY = 86_400.0
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/-]*)?")
 
 
 class Step(NamedTuple):
@@ -32,13 +34,23 @@ class Step(NamedTuple):
     is_failed: bool = False
 
 
+_ESCAPED = {character: f"\\{character}" for character in "\\`*_[]|~#!@"} | {
+    "&": "&amp;", "<": "&lt;", ">": "&gt;",
+    # GitHub has formulas between dollars, where a backslash would be part of them.
+    "$": "&#36;",
+}  # fmt: skip
+
+
 def text(value: str) -> str:
     """``value`` on one line, with every character that Markdown, HTML or the formulas of GitHub would act
-    upon escaped."""
-    escaped = (
-        printable(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("$", "&#36;")
-    )
-    return "".join(f"\\{character}" if character in "\\`*_[]|~#!@" else character for character in escaped)
+    upon escaped. An address in it is no link: who wrote it is not known."""
+    escaped = "".join(_ESCAPED.get(character, character) for character in printable(value))
+    return escaped.replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
+def link(address: str) -> str:
+    """``address`` as a link, where it is one that this suite made itself."""
+    return f"<{address}>" if _ADDRESS.fullmatch(address) else text(address)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -86,7 +98,15 @@ def timeline(steps: Sequence[Step], title: str = "Timeline") -> str:
         return ""
     shown = steps[:_MOST_STEPS]
     first = min(step.start for step in shown)
-    drawn = ["```mermaid", "gantt", "    dateFormat HH:mm:ss.SSS", "    axisFormat %H:%M:%S"]
+    longest = max(len(_label(step.section)) if step.section else 0 for step in shown)
+    drawn = [
+        "```mermaid",
+        # Sections are named left of the bars, and else below them.
+        f'%%{{init: {{"gantt": {{"leftPadding": {max(75, 20 + 7 * longest)}}}}}}}%%',
+        "gantt",
+        "    dateFormat HH:mm:ss.SSS",
+        "    axisFormat %H:%M:%S",
+    ]
     section = None
     for step in shown:
         if step.section != section:

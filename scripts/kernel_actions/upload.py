@@ -187,7 +187,10 @@ def _report(options: Options, published: Published) -> None:
         title = f"Upload to {published.branch} of {published.repo_id}"
         github.add_summary(
             markdown.join(
-                markdown.heading(verdict, title), markdown.lines(lines), markdown.table(_HEADER, rows)
+                markdown.heading(verdict, title),
+                markdown.lines(lines),
+                markdown.link(uploaded.url),
+                markdown.table(_HEADER, rows),
             )
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernel_actions import console, github
+from kernel_actions import console, github, markdown
 from kernel_actions.errors import Place, WrongInput
 
 
@@ -78,7 +78,7 @@ def test_summary_is_cut_below_the_limit_of_the_runner(actions: Path) -> None:
     "cell", ["a|b", "<script>", "`x`", "[l](http://x)", "a\nb", "![i](x)", "@team", "\x1b[2J"]
 )
 def test_cells_cannot_break_a_markdown_table(cell: str) -> None:
-    table = console.markdown_table(("h",), [(cell,)])
+    table = markdown.table(("h",), [(cell,)])
     assert len(table.splitlines()) == 3
     row = table.splitlines()[2]
     assert "<" not in row.replace("&lt;", "")
