@@ -272,5 +272,11 @@ def _print(form: str, kernels: Sequence[Kernel], findings: Sequence[Finding], is
     if form == "github":
         fresh = "false" if findings else "true"
         github.set_outputs({"fresh": fresh, "findings": json.dumps(value), "issue": address})
-        shown = _table(findings) if findings else "Nothing is out of date.\n"
-        github.add_summary(f"### Freshness\n\n{shown}")
+        title = f"{len(findings)} things are out of date" if findings else "Nothing is out of date"
+        github.add_summary(
+            markdown.join(
+                markdown.heading("warned" if findings else "passed", title),
+                _table(findings) if findings else "",
+                markdown.link(address),
+            )
+        )
