@@ -288,7 +288,7 @@ def _configure(options: Options, substituters: Sequence[str], keys: Sequence[str
         lines.append(("build-users-group", ""))
     wish = Wish(tuple(substituters), tuple(keys), tuple(lines), options.require_sandbox)
     if not options.check_only:
-        store = configuration.store()
+        store = configuration.store(_ATTEMPTS)
         is_restricted = store.is_daemon and not _is_trusted(store, configuration.effective())
         own = configuration.for_client(lines) if is_restricted else lines
         if github.is_actions() and os.environ.get("RUNNER_TEMP"):
@@ -420,7 +420,7 @@ def _restart_daemon() -> None:
 
 def _state(requires_sandbox: bool) -> State:
     """What Nix uses now."""
-    store = configuration.store()
+    store = configuration.store(_ATTEMPTS)
     settings = configuration.effective()
     trusted = _is_trusted(store, settings)
     is_restricted = store.is_daemon and not trusted

@@ -26,6 +26,7 @@ from tests.setup_nix.conftest import (
     Private,
     need_nix,
     need_root,
+    python_of_nobody,
     served,
     step_values,
 )
@@ -312,6 +313,40 @@ def test_a_daemon_is_configured_where_a_job_may(private: Private, flavour: str) 
     # The job's own has what a daemon takes from it: Nix warns of all else, at every command.
     own = dict(line.split(" = ") for line in private.job_conf.read_text().splitlines() if " = " in line)
     assert {"cores", "extra-substituters"} <= set(own) and "sandbox" not in own
+
+
+@pytest.mark.slow
+def test_jobs_that_configure_one_daemon_at_once_all_get_what_they_want(private: Private) -> None:
+    need_root()
+    private.conf.write_text(BASE.replace("sandbox = true", "sandbox = false"))
+    private.start_daemon()
+    private.home.chmod(0o777)
+    environment = private.environment | {"KA_PYTHON": python_of_nobody()}
+    caches = [private.folder / name for name in ("one", "two", "three")]
+    running = []
+    with private.sudo():
+        for cache in caches:
+            cache.mkdir()
+            (cache / "nix-cache-info").write_text("StoreDir: /nix/store\n")
+            job = private.folder / f"job-{cache.name}"
+            job.mkdir()
+            job.chmod(0o777)
+            variables = {name: str(job / Path(value).name) for name, value in private.of_job.items()}
+            for name in ("env", "path", "output", "summary"):
+                (job / name).touch()
+                (job / name).chmod(0o666)
+            variables |= {"GITHUB_ACTIONS": "true", "RUNNER_TEMP": str(job)}
+            command = private.command("--no-builder-cache", f"--substituters=file://{cache}", as_nobody=True)
+            running.append(
+                subprocess.Popen(
+                    command, env=environment | variables, cwd=private.folder, text=True,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                )
+            )  # fmt: skip
+        said = [one.communicate(timeout=120)[1] for one in running]
+    assert [one.returncode for one in running] == [0, 0, 0], said
+    assert private.conf.read_text().count("!include kernel-actions.conf") == 1
+    assert sorted(path.name for path in private.conf.parent.iterdir()) == ["kernel-actions.conf", "nix.conf"]
 
 
 def test_a_store_that_cannot_be_written_is_told(private: Private) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -403,20 +404,27 @@ def of_system() -> dict[str, str]:
     return effective({"NIX_USER_CONF_FILES": "", "NIX_CONFIG": ""})
 
 
-def store() -> Store:
-    """The store that Nix works with. Raises ``WrongSurroundings`` when it cannot be reached."""
-    # Named `store info` since 2.19.
-    outputs = []
-    for verb in ("ping", "info"):
-        finished = cli.run("store", verb, time_limit=_PATIENCE)
-        outputs.append(finished.output)
-        found = re.search(r"^Store URL: (\S+)", finished.output, re.MULTILINE)
-        if finished.returncode == 0 and found is not None:
-            trusted = re.search(r"^Trusted: (\d)", finished.output, re.MULTILINE)
-            refused = re.findall(r"ignoring untrusted substituter '([^']+)'", finished.output)
-            return Store(found[1], None if trusted is None else trusted[1] == "1", tuple(refused))
+def store(attempts: int = 1) -> Store:
+    """The store that Nix works with. Raises ``WrongSurroundings`` when it cannot be reached.
+
+    Further ``attempts`` come after a second each: another job may have its daemon start anew.
+    """
+    for attempt in range(attempts):
+        if attempt:
+            time.sleep(1.0)
+        outputs = []
+        # Named `store info` since 2.19.
+        for verb in ("ping", "info"):
+            finished = cli.run("store", verb, time_limit=_PATIENCE)
+            outputs.append(finished.output)
+            found = re.search(r"^Store URL: (\S+)", finished.output, re.MULTILINE)
+            if finished.returncode == 0 and found is not None:
+                trusted = re.search(r"^Trusted: (\d)", finished.output, re.MULTILINE)
+                refused = re.findall(r"ignoring untrusted substituter '([^']+)'", finished.output)
+                return Store(found[1], None if trusted is None else trusted[1] == "1", tuple(refused))
+    said = next((one for one in outputs if _OTHER not in one), "")
     raise WrongSurroundings(
-        f"Nix cannot use its store: {cli.reason(next((one for one in outputs if _OTHER not in one), ''))}",
+        f"Nix cannot use its store: {cli.reason(said)}",
         repair="start the Nix daemon, or run as the user who owns the store",
     )
 
