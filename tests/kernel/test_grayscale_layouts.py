@@ -1,5 +1,6 @@
 """Images are read where they lie, and their layout carries over to the result."""
 
+import os
 from collections.abc import Callable
 from types import ModuleType
 
@@ -167,6 +168,8 @@ def test_negative_view(kernel: ModuleType, device: str) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_image_is_not_copied(kernel: ModuleType, device: str, layout: str) -> None:
+    if device == "cuda" and "PYTORCH_NO_CUDA_MEMORY_CACHING" in os.environ:
+        pytest.skip("the profiler counts what torch's own allocator for CUDA gives, which a sanitizer does without")
     make, _ = LAYOUTS[layout]
     image = make(torch.randint(256, (4, 3, 20, 36), dtype=torch.uint8, device=device))
     with torch.profiler.profile(
