@@ -330,3 +330,30 @@ def test_steps_have_nothing_that_a_shell_would_take_amiss(repository: Path, init
         for command in step["commands"]:
             assert shlex.split(command)
             assert not set("`;|<>\n") & set(command)
+
+
+def test_a_file_of_settings_that_is_there_is_the_one(repository: Path, initialize: Run) -> None:
+    shared = repository / ".github" / "kernel-actions.toml"
+    shared.parent.mkdir()
+    shared.write_text("[limits]\ntimeout = 60\n")
+    _, said, _ = initialize(repository, USES, "--yes")
+    assert not (repository / "kernel-actions.toml").exists()
+    assert shared.read_text() == "[limits]\ntimeout = 60\n"
+    assert "yours, left alone" in said
+
+
+def test_kernels_of_one_name_have_tags_of_their_own(tmp_path: Path, initialize: Run) -> None:
+    git(tmp_path, "init", "--quiet")
+    for folder in ("a/relu", "b/relu"):
+        add_kernel(tmp_path / folder)
+    assert initialize(tmp_path, USES, "--yes")[0] == 0
+    prefixes = {settings.load(tmp_path / folder).tag_prefix for folder in ("a/relu", "b/relu")}
+    assert prefixes == {"a/relu/", "b/relu/"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_that_cannot_be_written_is_one_error(repository: Path, initialize: Run) -> None:
+    repository.chmod(0o555)
+    code, _, error = initialize(repository, USES, "--yes")
+    repository.chmod(0o755)
+    assert code == 3 and error.count("\n") == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import ROOT, copy_repository, environment
+from tests.integration.conftest import ROOT, copy_repository, environment, git
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,74 @@ def test_matrix_runs_from_the_wheel(installed: Path) -> None:
     finished = _run(installed, "matrix", str(ROOT), "--format", "json")
     assert finished.returncode == 0, finished.stderr
     assert json.loads(finished.stdout)["count"] == 18
+
+
+def test_init_sets_a_repository_up_without_a_checkout(installed: Path, tmp_path: Path) -> None:
+    for name in ("build.toml", "flake.lock", "flake.nix"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    git(tmp_path, "init", "--quiet")
+    finished = _run(installed, "init", str(tmp_path), "--uses=acme/kernel-actions@v1", "--yes")
+    assert finished.returncode == 0, finished.stderr
+    release = tmp_path / ".github" / "workflows" / "release.yml"
+    assert "uses: acme/kernel-actions/release@v1" in release.read_text()
+
+
+def test_report_makes_its_page_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    finished = _run(installed, "report", str(ROOT), "--output", str(tmp_path / "page.html"))
+    assert finished.returncode == 0, finished.stderr
+    assert "<style>" in (tmp_path / "page.html").read_text()
+
+
+def test_the_program_has_the_name_of_the_project(installed: Path) -> None:
+    (entry,) = installed.glob("kernel_actions-*.dist-info/entry_points.txt")
+    assert "kernel-actions = kernel_actions.cli:entry" in entry.read_text()
+
+
+@pytest.mark.parametrize(
+    ("noted", "expected"),
+    [
+        (
+            {
+                "url": "https://github.com/acme/kernel-actions",
+                "vcs_info": {"vcs": "git", "commit_id": "c" * 40},
+            },
+            "c" * 40,
+        ),
+        (
+            {
+                "url": "https://github.com/acme/kernel-actions.git",
+                "vcs_info": {"vcs": "git", "requested_revision": "v1.2.0", "commit_id": "c" * 40},
+            },
+            "v1.2.0",
+        ),
+        (
+            {
+                "url": "https://github.com/acme/kernel-actions.git",
+                "vcs_info": {"vcs": "git", "requested_revision": "main", "commit_id": "c" * 40},
+            },
+            "c" * 40,
+        ),
+        ({"url": "file:///tmp/x.whl", "archive_info": {}}, None),
+    ],
+)
+def test_init_uses_what_it_was_installed_from(
+    installed: Path, tmp_path: Path, noted: dict[str, object], expected: str | None
+) -> None:
+    (folder,) = installed.glob("kernel_actions-*.dist-info")
+    (tmp_path / "build.toml").write_bytes((ROOT / "build.toml").read_bytes())
+    note = folder / "direct_url.json"
+    before = note.read_bytes() if note.exists() else None
+    note.write_text(json.dumps(noted))
+    try:
+        finished = _run(installed, "init", str(tmp_path), "--yes")
+    finally:
+        note.unlink() if before is None else note.write_bytes(before)
+    if expected is None:
+        assert finished.returncode == 2 and "--uses OWNER/kernel-actions@v1" in finished.stderr
+    else:
+        assert finished.returncode == 0, finished.stderr
+        text = (tmp_path / ".github" / "workflows" / "release.yml").read_text()
+        assert f"acme/kernel-actions/release@{expected}" in text
 
 
 def test_a_missing_package_is_one_line(installed: Path) -> None:

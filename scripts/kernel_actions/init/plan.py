@@ -98,15 +98,22 @@ def _settings(repository: Repository, gpu_runner: Sequence[str]) -> Iterable[Wan
     own beside its build.toml."""
     runners = _runners(repository, gpu_runner)
     if not repository.is_monorepo:
-        yield Wanted(PurePosixPath(settings.FILE_NAME), stamped(_ABOUT + runners))
+        # Where the repository's own is, if it has one.
+        shared = PurePosixPath(".github") / settings.FILE_NAME
+        is_shared = (repository.root / shared).exists() and not (
+            repository.root / settings.FILE_NAME
+        ).exists()
+        yield Wanted(shared if is_shared else PurePosixPath(settings.FILE_NAME), stamped(_ABOUT + runners))
         return
     yield Wanted(PurePosixPath(".github") / settings.FILE_NAME, stamped(_ABOUT + runners))
+    names = [kernel.name for kernel in repository.kernels]
     for kernel in repository.kernels:
+        prefix = kernel.name if names.count(kernel.name) == 1 else kernel.folder.as_posix()
         text = (
             "# What is this kernel's own; .github/kernel-actions.toml is for all.\n\n"
             "[release]\n"
             "# The git tags of each kernel have a name of their own.\n"
-            f'tag-prefix = "{kernel.name}/"\n'
+            f'tag-prefix = "{_toml(prefix)}/"\n'
         )
         yield Wanted(kernel.folder / settings.FILE_NAME, stamped(text))
 
@@ -138,8 +145,8 @@ def _runners(repository: Repository, gpu_runner: Sequence[str]) -> str:
 
 
 def _toml(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_.:@+ -]+", text):
-        raise WrongInput(f"--gpu-runner has {text[:80]!r}, which is no label of a runner")
+    if not re.fullmatch(r"[A-Za-z0-9_.:@+ /-]+", text):
+        raise WrongInput(f"{text[:80]!r} is no label of a runner, nor the name of a tag")
     return text
 
 

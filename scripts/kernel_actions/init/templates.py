@@ -85,9 +85,9 @@ def _installed_from() -> tuple[str, str]:
         if not isinstance(vcs, dict) or vcs.get("vcs") != "git":
             return "", ""
         asked, commit = vcs.get("requested_revision"), vcs.get("commit_id")
-        # A tag or a branch stays one; a commit that was named in full stays pinned.
-        revision = asked if isinstance(asked, str) and asked else commit
-        return str(value.get("url", "")), str(revision or "")
+        # The tag of a version stays one; a branch, which moves, becomes the commit that it was at.
+        is_version = isinstance(asked, str) and re.fullmatch(r"v\d+(\.\d+)*", asked)
+        return str(value.get("url", "")), str(asked if is_version else commit or "")
     except (metadata.PackageNotFoundError, ValueError, AttributeError):
         return "", ""
 
