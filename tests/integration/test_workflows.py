@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import ROOT, embedded_hub, git
+from tests.integration.test_freshness import TOKEN, github
 from tests.integration.workflows import KERNEL, PARTIAL, REPLACED, SECRETS, Author, Run, pull_request
 from tests.nix.conftest import CPU_NEW, CUDA, nix_is_missing
 
@@ -261,6 +262,68 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
         assert back.returncode == 1 and set(back.results) == {"plan"}
 
 
+@needs_nix
+@pytest.mark.slow
+def test_in_a_monorepo_one_kernel_is_released(tmp_path: Path) -> None:
+    from huggingface_hub import HfApi
+
+    author = Author(
+        tmp_path, "monorepo/release", kernels=("kernels/one", "kernels/other"), replaced=REPLACED | PARTIAL
+    )
+    settings = (author.root / "kernels/one/kernel-actions.toml").read_text()
+    author.change({"kernels/one/kernel-actions.toml": settings + '\n[release]\ntag-prefix = "one/"\n'})
+    with embedded_hub(tmp_path / "hub") as hub:
+        inputs = {"kernel": "kernels/one", "bump": "auto", "dry-run": "false", "target": ""}
+        given = [part for name, value in inputs.items() for part in ("--input", f"{name}={value}")]
+        run = author.run(
+            "release", "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given,
+            payload={"repository": {"full_name": "me/tiny", "visibility": "public"}, "inputs": inputs},
+        )  # fmt: skip
+        assert run.returncode == 0, run.log
+        api = HfApi(endpoint=hub, token=False)
+        files = api.list_repo_files("kernel-actions/one", repo_type="kernel", revision="v1")
+        assert f"build/{CPU_NEW}/metadata.json" in files
+        assert not api.repo_exists("kernel-actions/other", repo_type="kernel")
+    assert git(author.origin, "tag", "--list").split() == ["one/v1.0.0"]
+    assert f"kernels/one/build/{CPU_NEW}/metadata.json" in (run.artifacts / "attested.txt").read_text()
+    assert run.artifact("plan") == run.artifact("report") == ["report.html"]
+    assert_no_secret(run)
+
+
+def test_freshness_keeps_an_issue(tmp_path: Path) -> None:
+    author = Author(tmp_path, "freshness")
+    with embedded_hub(tmp_path / "hub") as hub, github() as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+
+        def run() -> Run:
+            done = author.run(
+                "freshness", "schedule", "--var", f"KERNEL_HUB={hub}", "--env", f"GITHUB_API_URL={address}",
+                payload={"repository": {"full_name": "me/tiny"}}, secrets={"GITHUB_TOKEN": TOKEN},
+            )  # fmt: skip
+            assert TOKEN not in done.log
+            return done
+
+        done = run()
+        assert done.returncode == 0, done.log
+        assert done.outputs["look"]["fresh"] == "false"
+        (issue,) = server.issues
+        assert done.outputs["look"]["issue"] == issue["html_url"]
+        assert "kernel-actions/tiny is not on the Hub" in issue["body"] and "not on the Hub" in done.summary
+        server.failing = 403
+        done = run()
+        assert done.returncode == 1 and "give the job `issues: write`" in done.log
+
+
+def test_a_lock_that_cannot_be_updated_is_proposed_to_nobody(tmp_path: Path) -> None:
+    # tests/consumers/test_template.py has what is proposed; this repository declares no kernels.
+    author = Author(tmp_path, "kernels-lock")
+    run = author.run("kernels-lock", "schedule", payload={"repository": {"full_name": "me/tiny"}})
+    assert run.returncode == 1 and run.results["update"] == "failure"
+    assert "propose" not in run.started and not author.gh_log.exists()
+    assert "pyproject.toml" in run.log
+    assert_no_secret(run)
+
+
 # Shell, expressions, workflow commands, Markdown, HTML, YAML and escape sequences, in one text.
 HOSTILE = (
     "\"'; touch PLANTED; $(touch PLANTED) `touch PLANTED` ${{ github.token }} | & \n"
@@ -328,7 +391,7 @@ def test_hostile(what):
         {
             "kernel-actions.toml": settings,
             "tests/test_tiny.py": KERNEL["tests/test_tiny.py"] + test,
-            f"torch-ext/tiny/{HOSTILE_NAME}.py": "",
+            f"docs/{HOSTILE_NAME}.md": "Read by nobody.\n",
         },
         message=HOSTILE,
     )

@@ -129,6 +129,19 @@ def test_only_jobs_that_publish_hold_what_publishes(path: Path) -> None:
             assert "run" not in step or "secrets." not in str(step)
 
 
+@pytest.mark.parametrize("path", TEMPLATES, ids=_name)
+def test_what_strangers_can_start_has_no_secret(path: Path) -> None:
+    # PyYAML takes `on` for true.
+    events = set(yaml.safe_load(path.read_text())[True])
+    if path.stem in ("build-and-test", "pr-compliance"):
+        assert events <= {"push", "pull_request", "merge_group"}
+        for expression in re.findall(r"\$\{\{[^}]*\}\}", path.read_text()):
+            assert "secrets." not in expression or "github.event_name == 'push' && secrets." in expression
+    else:
+        # Of these, the people who can push here start one kind, and the clock the other.
+        assert events <= {"workflow_dispatch", "schedule"}
+
+
 @pytest.mark.parametrize("path", [*TEMPLATES, *REUSABLE], ids=_name)
 def test_a_job_that_was_skipped_is_not_taken_for_one_that_passed(path: Path) -> None:
     jobs = yaml.safe_load(path.read_text())["jobs"]
