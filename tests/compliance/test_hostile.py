@@ -170,10 +170,10 @@ def test_a_listing_of_too_many_files_is_cut(kernel: Path, monkeypatch: pytest.Mo
 
 
 DEEP = {
-    "attributes": "a" + ".b" * 2500,
-    "sums": "1" + "+1" * 2500,
-    "calls": "a" + "()" * 2500,
-    "signs": "-" * 2500 + "1",
+    "attributes": "a" + ".b" * 1200,
+    "sums": "1" + "+1" * 1200,
+    "calls": "a" + "()" * 1200,
+    "signs": "-" * 1200 + "1",
     "lists": "[" * 90 + "]" * 90,
 }
 
