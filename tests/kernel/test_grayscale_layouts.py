@@ -169,7 +169,7 @@ def test_negative_view(kernel: ModuleType, device: str) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_image_is_not_copied(kernel: ModuleType, device: str, layout: str) -> None:
     if device == "cuda" and "PYTORCH_NO_CUDA_MEMORY_CACHING" in os.environ:
-        pytest.skip("the profiler counts what torch's own allocator for CUDA gives, which a sanitizer does without")
+        pytest.skip("a sanitizer does without torch's allocator, whose memory the profiler counts")
     make, _ = LAYOUTS[layout]
     image = make(torch.randint(256, (4, 3, 20, 36), dtype=torch.uint8, device=device))
     with torch.profiler.profile(

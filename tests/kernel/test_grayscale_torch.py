@@ -225,7 +225,7 @@ def test_threads(kernel: ModuleType) -> None:
 
 
 def test_threads_share_the_work(kernel: ModuleType) -> None:
-    # at::parallel_for is a loop without threads in an extension that is compiled without OpenMP, and says nothing.
+    # at::parallel_for is a loop without threads, and says nothing, in an extension compiled without OpenMP.
     tasks = Path("/proc/self/task")
     if not tasks.is_dir():
         pytest.skip("needs Linux to see what each thread has done")
