@@ -65,7 +65,7 @@ def test_it_is_the_daemon_s_sandbox_that_counts(untrusted: Untrusted) -> None:
     own = {"NIX_CONFIG": "sandbox = true"}
     refused = untrusted.build(f"--variant={CPU}", **own)
     assert refused.returncode == 3, refused.stderr
-    assert "Nix would build without a sandbox (its daemon does)" in last_line(refused)
+    assert "Nix would build without a sandbox (its daemon has none)" in last_line(refused)
     change(untrusted.kernel, {"sees-the-machine": ""})
     finished = untrusted.build(f"--variant={CPU}", "--allow-unsandboxed", **own)
     assert finished.returncode == 0, finished.stderr

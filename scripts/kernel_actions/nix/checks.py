@@ -259,18 +259,18 @@ def _unknown(name: str, known: Sequence[str]) -> WrongInput:
 def check_sandbox(settings: Settings, *, is_required: bool) -> bool:
     """Whether builds are in a sandbox. Raises ``WrongSurroundings`` where they are not and have to be.
 
-    Where a daemon builds, its own settings count, which nobody else can be sure of: something is built that
-    tells. On macOS a sandbox is ``relaxed``: the builder takes Metal's compiler, which is Apple's, from
-    outside, and a sandbox there shows the files outside of it, so that the setting has to do.
+    Where a daemon builds, or another machine, its own settings count, which nobody else can be sure of:
+    something is built that tells. On macOS a sandbox is ``relaxed``: the builder takes Metal's compiler, which
+    is Apple's, from outside, and a sandbox there shows the files outside of it, so that the setting has to do.
     """
     is_macos = settings.systems[0].endswith("-darwin")
     said = f"sandbox = {settings.sandbox}"
-    if is_macos or settings.max_jobs == "0" or not configuration.store().is_daemon:
+    if is_macos or settings.max_jobs == "0" or configuration.store().is_own:
         is_on = settings.sandbox == "true" or (settings.sandbox == "relaxed" and is_macos)
     else:
         found, _ = preflight.sandbox(settings.systems[0])
         is_on = found == "on"
-        said = "its daemon does" if found == "off" else "its daemon cannot make one"
+        said = "its daemon has none" if found == "off" else "its daemon cannot make one"
     if is_required and not is_on:
         raise WrongSurroundings(
             f"Nix would build without a sandbox ({said})",

@@ -122,6 +122,11 @@ class Store(NamedTuple):
         """Whether a daemon works for this user."""
         return self.url == "daemon" or self.url.startswith("unix:")
 
+    @property
+    def is_own(self) -> bool:
+        """Whether this user's own processes work on it, with the settings that Nix shows."""
+        return self.url.startswith(("local", "/"))
+
 
 def find() -> Found | None:
     """The Nix that is installed, on the PATH or where installers put it. ``None`` without one.
