@@ -13,8 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, _commit_api
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
 from kernel_actions import built, upload
 from kernel_actions.errors import Interrupted, KernelActionsError, KernelFailed, WrongInput, WrongSurroundings
@@ -348,7 +350,7 @@ def test_a_hub_that_goes_down_is_one_line(kernel: Path, tmp_path: Path) -> None:
     ("status", "error", "words"),
     [
         (401, WrongSurroundings, "valid token"),
-        (403, WrongSurroundings, "write permission"),
+        (403, WrongSurroundings, "read permission"),
         (429, WrongSurroundings, "run again later"),
         (500, WrongSurroundings, "run again later"),
         (400, WrongInput, "Forbidden"),
@@ -450,3 +452,23 @@ def test_what_an_archive_may_hold_and_no_hub_can(
     with pytest.raises(WrongInput, match=words) as caught:
         send()
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "words"),
+    [
+        ("write to acme/relu", OSError(28, "No space left on device"), r"disk is full .*TMPDIR"),
+        ("read acme/relu", 403, r"needs read permission for this repository: ask one of its owners\)$"),
+        ("write to acme/relu", 403, r"needs write permission .*upload --create-pr"),
+        ("create the tag v1.0.0 of acme/relu", 403, r"needs write permission .*owners\)$"),
+    ],
+)
+def test_what_is_missing_is_named(shared: Server, action: str, kind: Any, words: str) -> None:
+    hub = client.connect(shared.url)
+    error = kind
+    if isinstance(kind, int):
+        request = httpx2.Request("GET", shared.url)
+        error = HfHubHTTPError("no", response=httpx2.Response(kind, request=request))
+    with pytest.raises(WrongSurroundings, match=words):  # noqa: SIM117
+        with client._explained(hub, action):
+            raise error

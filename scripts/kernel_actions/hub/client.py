@@ -8,6 +8,7 @@ without the token.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -687,6 +688,11 @@ def _explained(hub: Hub, action: str, *, is_creation: bool = False) -> Iterator[
                     f"cannot {action}: {hub.address} does not answer ({_said(hub, cause)})",
                     repair="check the network and --hub, then run again: what arrived is not sent twice",
                 ) from error
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise WrongSurroundings(
+                f"cannot {action}: the disk is full",
+                repair=f"free space for {tempfile.gettempdir()}, or let TMPDIR name a folder with more",
+            ) from error
         if isinstance(error, OSError | RuntimeError):
             raise WrongSurroundings(f"cannot {action}: {_said(hub, error)}") from error
         if isinstance(error, ValueError):
@@ -725,11 +731,11 @@ def _refusal(hub: Hub, action: str, error: Exception, is_creation: bool) -> Kern
             f"publish kernels: ask the kernels-community organisation at {ASK_TO_PUBLISH}",
         )
     if status == 403:
-        return WrongSurroundings(
-            what,
-            repair="the token needs write permission for this repository: ask one of its owners, or "
-            "open a pull request with --create-pr",
-        )
+        kind = "read" if action.startswith(("read ", "find ", "download ")) else "write"
+        repair = f"the token needs {kind} permission for this repository: ask one of its owners"
+        if action.startswith("write "):
+            repair += ", or open a pull request: upload --create-pr"
+        return WrongSurroundings(what, repair=repair)
     if status == 429 or status >= 500:
         return WrongSurroundings(what, repair="run again later: what arrived is not sent twice")
     return WrongInput(what)
