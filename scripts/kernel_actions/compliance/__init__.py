@@ -2,16 +2,19 @@
 
 The rules are in ``data/rules.toml``, and their functions in one module for each family:
 
-==========  ===================================  =====
-module      about                                rules
-==========  ===================================  =====
-manifest    build.toml                           KA1xx
-flake       flake.lock                           KA2xx
-source      C++ and Python sources               KA3xx
-layout      the files of a built variant         KA5xx
-metadata    its metadata.json                    KA6xx
-binary      its extensions                       KA7xx
-==========  ===================================  =====
+============  =================================  =====
+module        about                              rules
+============  =================================  =====
+manifest      build.toml                         KA1xx
+flake         flake.lock and flake.nix           KA2xx
+source        C++ and Python sources             KA3xx
+pull_request  what differs from another commit   KA4xx
+layout        the files of a built variant       KA5xx
+metadata      its metadata.json                  KA6xx
+binary        its extensions                     KA7xx
+workflows     those of the repository            KA8xx
+policy        what kernel-actions.toml accepts   KA9xx
+============  =================================  =====
 
 Those about sources need a bare Python alone; the others import the loader's parser and the ABI checker
 when they are first used.
