@@ -260,8 +260,8 @@ def check_sandbox(settings: Settings, *, is_required: bool) -> bool:
     """Whether builds are in a sandbox. Raises ``WrongSurroundings`` where they are not and have to be.
 
     Where a daemon builds, or another machine, its own settings count, which nobody else can be sure of:
-    something is built that tells. On macOS a sandbox is ``relaxed``: the builder takes Metal's compiler, which
-    is Apple's, from outside, and a sandbox there shows the files outside of it, so that the setting has to do.
+    something is built that tells. On macOS a sandbox is ``relaxed``: the builder takes Metal's compiler from
+    outside of it, and a sandbox there shows the files of the machine, so that the setting has to do.
     """
     is_macos = settings.systems[0].endswith("-darwin")
     said = f"sandbox = {settings.sandbox}"
