@@ -36,8 +36,8 @@ MEANINGS: dict[State, str] = {
     "untested": "built, but not tested",
     "waived": "goes untested, as kernel-actions.toml allows",
     "built": "built",
-    "tested": "built and tested",
-    "published": "published",
+    "tested": "built, and tested on what is named",
+    "published": "published, and tested on what is named",
     "kept": "kept from an earlier release",
     "planned": "planned",
     "left out": "left out",
@@ -120,7 +120,7 @@ def as_markdown(made: Grid) -> str:
     for system, torch, cells in made.rows:
         rows.append(("" if system == before else system, torch, *map(shown, cells)))
         before = system
-    legend = " · ".join(f"{SIGNS[state]} {MEANINGS[state]}" for state in made.states)
+    legend = " &emsp; ".join(f"{SIGNS[state]} {MEANINGS[state]}" for state in made.states)
     header = tuple(markdown.text(one) for one in ("system", "torch", *made.columns))
     return markdown.table(header, rows) + f"\n<sub>{legend}</sub>\n"
 

@@ -56,14 +56,15 @@ class Shown:
             with github.untrusted_output():
                 print(json.dumps(self._as_json(), indent=2))
             return
+        if self._form == "github" and page:
+            # Also of a dry run, and of one that failed: that is when it is read.
+            github.set_outputs({"report": page})
         if self.released is None:
             return
         for line in _outcome(self.released):
             print(printable(line))
         if self._form == "github":
-            github.set_outputs(
-                {"staged": self.released.staged, "commit": self.released.commit, "report": page}
-            )
+            github.set_outputs({"staged": self.released.staged, "commit": self.released.commit})
 
     def _report(self, error: BaseException | None) -> str:
         """Write the page, and the summary of a job; the page's path, empty where there is none."""
@@ -156,7 +157,7 @@ def _summary(plan: ReleasePlan, released: Released | None, missing: Sequence[Lac
         markdown.bullets(problems),
         markdown.lines([*what, *_facts(plan)]),
         coverage.as_markdown(coverage.grid(made.entries)),
-        markdown.timeline(made.steps),
+        markdown.timeline(made.steps, "Timeline: each job from its own start"),
         markdown.details("Variants", markdown.table(_VARIANTS, _variant_rows(plan))) if plan.variants else "",
         markdown.details("Commits that decide the version", markdown.table(_COMMITS, _commit_rows(plan)))
         if plan.decision.deciding

@@ -35,7 +35,7 @@ def made(
         facts=tuple(_facts(prepared, released, found)),
         # What the gate misses says more than what the reports say of it.
         findings=(*findings, *(one for one in found.findings if not findings or one.severity != "error")),
-        steps=tuple(steps) or found.steps,
+        steps=(*found.steps, *(one._replace(section="release") for one in steps)),
         is_partial=prepared.conditions.is_partial,
         outcome=verdict,
     )

@@ -179,7 +179,9 @@ def _class(state: coverage.State) -> str:
 def _variants(report: Report) -> str:
     order = list(coverage.SIGNS)
     listed = zip(report.variants, report.entries, strict=True)
-    by_state = sorted(listed, key=lambda pair: order.index(pair[1].state))
+    # What was left out has nothing to be told of.
+    told = [pair for pair in listed if pair[1].state != "left out"]
+    by_state = sorted(told, key=lambda pair: order.index(pair[1].state))
     return "".join(_variant(one, entry) for one, entry in by_state)
 
 
