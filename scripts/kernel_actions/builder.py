@@ -149,7 +149,7 @@ def bundled(commit: str) -> BuilderRevision | None:
 
 
 def newest() -> tuple[str, str]:
-    """The newest commit of the builder's main branch that the bundled data has, and its day (``2026-08-20``)."""
+    """The newest commit of the builder's main branch in the bundled data, and its day (``2026-08-20``)."""
     commit, day = (DATA / "newest.txt").read_text(encoding="ascii").split()
     return commit, day
 
