@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -29,7 +30,8 @@ def blocks(page: Path, language: str) -> Iterator[tuple[str, str]]:
 
 def commands(text: str) -> list[str]:
     """The command lines of a console, without what they print."""
-    return [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
+    joined = re.sub(r"\\\n\s*(> )?", " ", text)
+    return [line.removeprefix("$ ") for line in joined.splitlines() if line.startswith("$ ")]
 
 
 @pytest.fixture
@@ -120,16 +122,14 @@ def test_every_command_of_the_suite_takes_what_the_pages_give_it(page: Path) -> 
     """Those that are not run are read by the parser itself."""
     for _, text in blocks(page, "console"):
         for line in commands(text):
-            for part in re.split(r"&&|\|", line.split("  #")[0].split(" # ")[0]):
-                words = part.split()
-                names = [
-                    index for index, word in enumerate(words) if re.search(r"(^|/)kernel-actions$", word)
-                ]
-                if not names or "uvx" in words or "pipx" in words:
-                    continue
-                arguments = [word.strip("()'\"") for word in words[names[0] + 1 :]]
-                if arguments and arguments[0] in COMMANDS:
-                    assert cli.parse([one.rstrip(")") for one in arguments], {}) is not None, line
+            for part in re.split(r"&&|\|", re.split(r"\s#", line)[0]):
+                # A command whose output is used is one, too.
+                words = shlex.split(part.replace("$(", " ").replace(")", " "))
+                names = [index for index, word in enumerate(words) if Path(word).name == "kernel-actions"]
+                if names and words[names[0] + 1 : names[0] + 2] and words[names[0] + 1] in COMMANDS:
+                    arguments = words[names[0] + 1 :]
+                    until = next((n for n, word in enumerate(arguments) if word == "-c"), len(arguments))
+                    assert cli.parse(arguments[:until], {}) is not None, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
