@@ -154,7 +154,7 @@ def _coverage(grid: Grid, *, has_plan: bool) -> str:
     )
     head = f"<caption><span>{_text(caption)}</span></caption><thead><tr>{header}</tr></thead>"
     table = f"<table>{head}{''.join(groups)}</table>"
-    return _scrolled("Coverage", table) + f'<ul class="legend">{legend}</ul>'
+    return _scrolled("Table of coverage", table) + f'<ul class="legend">{legend}</ul>'
 
 
 def _cell(entry: Entry | None) -> str:
@@ -224,10 +224,10 @@ def _timeline(steps: Iterable[Step]) -> str:
         lines = "".join(f"<tr>{'' if number else name}{cells}</tr>" for number, cells in enumerate(rows))
         groups.append(f"<tbody>{lines}</tbody>")
     header = "".join(f'<th scope="col">{one}</th>' for one in ("what", "step", "time"))
-    axis = f'<th scope="col"><span aria-hidden="true">0 to {_text(console.duration(whole))}</span></th>'
+    axis = f'<th scope="col">from 0 to {_text(console.duration(whole))}</th>'
     caption = "<caption><span>What took how long, each job from its own start.</span></caption>"
     table = f"<table>{caption}<thead><tr>{header}{axis}</tr></thead>{''.join(groups)}</table>"
-    return _scrolled("Timeline", table)
+    return _scrolled("Table of times", table)
 
 
 def _step_cells(one: Step, first: float, whole: float) -> str:
