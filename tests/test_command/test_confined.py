@@ -175,7 +175,8 @@ def test_too_much_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tail", "said"),
     [
-        ("", "no output"), ("a\nb\n\n", "b"), ("E   OSError: gone\nmore", "OSError: gone"),
+        ("", "no output"), ("a\n=== 1 passed in 1.0s ===\n\n", "1 passed in 1.0s"),
+        ("E   OSError: gone\nmore", "OSError: gone"),
         ("usage: x\nERROR: not found: tests/x.py::test_a\n\nlast", "not found: tests/x.py::test_a"),
     ],
 )  # fmt: skip

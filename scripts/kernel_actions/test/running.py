@@ -486,7 +486,7 @@ def last_said(tail: str) -> str:
         said = [line for line in lines if line.startswith(mark)]
         if said:
             return said[-1].removeprefix(mark).lstrip(": ")
-    return lines[-1] if lines else "no output"
+    return lines[-1].strip("= ") if lines else "no output"
 
 
 def _strings(facts: Mapping[str, object]) -> dict[str, str]:
