@@ -182,6 +182,7 @@ def test_the_whole_command_without_a_gpu_and_with_one_that_torch_does_not_see(
     assert finished.report is not None and finished.report["gpu"] == "Fake H200"
 
 
+@pytest.mark.slow
 def test_a_gpu_of_another_maker_that_was_not_used(tmp_path: Path, native: Path) -> None:
     # A Torch for ROCm that is asked for GPUs before the tests, and that they use, or do not.
     kernel = make_kernel(tmp_path / "kernel", native, backend="rocm")
