@@ -246,6 +246,15 @@ def test_the_setup_nix_example_configures_nix_and_plans(tried: Run) -> None:
     assert json.loads(outputs["matrix"])["include"]
 
 
+def test_the_report_example_tells_of_what_was_tested(tried: Run) -> None:
+    page = (tried.kept / "report" / "build" / "report.html").read_text()
+    assert VARIANT in page and "tested" in page
+    # The plan is that of all variants, and the examples build one.
+    assert tried.outputs["report"]["verdict"] == "failed"
+    (artifact,) = tried.artifacts.glob("report-*")
+    assert (artifact / "report.html").read_text() == page
+
+
 def test_the_matrix_example_plans_a_job_and_builds_it(tried: Run) -> None:
     outputs = tried.outputs["matrix-plan"]
     (job,) = json.loads(outputs["matrix"])["include"]

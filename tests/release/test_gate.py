@@ -143,6 +143,24 @@ def test_all_that_is_missing_is_in_the_table_and_one_line_says_it(kernel: Kernel
     assert [one["variant"] for one in value["missing"]] == [CUDA, CPU, CPU]
 
 
+def test_a_release_that_is_refused_leaves_a_page_and_one_summary(
+    kernel: Kernel, address: str, tmp_path: Path
+) -> None:
+    kernel.build(CPU, tested=False)
+    summary, outputs = tmp_path / "summary", tmp_path / "outputs"
+    finished = command(
+        kernel.root, "release", "--hub", address, "--format", "github",
+        GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(summary), GITHUB_OUTPUT=str(outputs),
+    )  # fmt: skip
+    assert finished.returncode == 1
+    text = summary.read_text()
+    assert text.startswith("### ❌ relu 1.0.0") and text.count("### ❌") == 1
+    assert text.index("torch-cuda | was not built") < text.index("| system | torch |")
+    page = (kernel.root / "build" / "report.html").read_text()
+    assert "was not built" in page and "Failed" in page
+    assert "build/report.html" in outputs.read_text()
+
+
 def test_a_hub_that_others_use_is_strict(
     kernel: Kernel, address: str, quick: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
