@@ -3,82 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from tests.integration.conftest import ROOT, embedded_hub, kernel_actions
+from tests.integration.github_api import TOKEN, github
 from tests.release.helpers import CPU, CUDA, Kernel
-
-TOKEN = "ghs_planted"
-
-
-class GitHub(ThreadingHTTPServer):
-    """Issues of the repository me/tiny, and what was asked."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.issues: list[dict[str, Any]] = []
-        self.comments: list[str] = []
-        self.asked: list[str] = []
-        self.failing = 0
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: GitHub
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        self._answer(200, self.server.issues[::-1])
-
-    def do_POST(self) -> None:
-        value = self._read()
-        if self.path.endswith("/comments"):
-            self.server.comments.append(value["body"])
-            self._answer(201, {})
-            return
-        number = len(self.server.issues) + 1
-        made = {"number": number, "state": "open", "html_url": f"https://github.com/me/tiny/issues/{number}"}
-        self.server.issues.append(made | value)
-        self._answer(201, self.server.issues[-1])
-
-    def do_PATCH(self) -> None:
-        (issue,) = [one for one in self.server.issues if self.path.endswith(f"/issues/{one['number']}")]
-        issue |= self._read()
-        self._answer(200, issue)
-
-    def _read(self) -> Any:
-        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-
-    def _answer(self, code: int, value: object) -> None:
-        self.server.asked.append(f"{self.command} {self.path}")
-        assert self.path.startswith("/repos/me/tiny/issues")
-        if self.headers["Authorization"] != f"Bearer {TOKEN}":
-            code, value = 403, {"message": "no"}
-        code = self.server.failing or code
-        data = json.dumps(value).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-
-@contextmanager
-def github() -> Iterator[GitHub]:
-    """A server that stands in for GitHub."""
-    with GitHub() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_one_issue_is_opened_kept_and_closed(tmp_path: Path) -> None:

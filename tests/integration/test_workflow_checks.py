@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kernel_actions import settings
 
 from tests.integration.conftest import ROOT, git
 
@@ -167,3 +168,23 @@ def test_a_release_of_the_suite_tags_and_moves_what_users_refer_to(tmp_path: Pat
     assert tags() == {"v1.0.0": first, "v1": first, "v1.0": first}
     assert release("1.1.0", "v1 v1.1") == 0
     assert tags() == {"v1.0.0": first, "v1.1.0": second, "v1": second, "v1.0": first, "v1.1": second}
+
+
+def test_the_settings_that_the_page_shows_are_taken(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "workflows.md").read_text()
+    (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "kernel-actions.toml").write_text(block)
+    own = settings.load(tmp_path)
+    assert own.test_runner("x86_64-linux", "rocm") == ("ubuntu-latest",)
+    assert own.allow_untested == {"*-rocm*": "none of our runners has such a GPU"}
+
+
+def test_the_page_names_every_template_and_every_setting() -> None:
+    page = (ROOT / "docs" / "workflows.md").read_text()
+    texts = {path: path.read_text() for path in ROOT.glob("templates/workflows/*.yml")}
+    for path, text in texts.items():
+        assert f"../templates/workflows/{path.name}" in page
+        for name in re.findall(r"\b(?:vars|secrets)\.(\w+)", text):
+            assert f"`{name}`" in page, f"{path.name} asks for {name}"
+        for name in re.findall(r"\benvironment: ([a-z-]+)$", text, re.MULTILINE):
+            assert f"`{name}`" in page, f"{path.name} runs in the environment {name}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import ROOT, embedded_hub, git
-from tests.integration.test_freshness import TOKEN, github
+from tests.integration.github_api import TOKEN, github
 from tests.integration.workflows import KERNEL, PARTIAL, REPLACED, SECRETS, Author, Run, pull_request
 from tests.nix.conftest import CPU_NEW, CUDA, nix_is_missing
 
@@ -202,8 +202,9 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
     from huggingface_hub import HfApi
 
     author = Author(tmp_path, "release", "rollback", "benchmark", replaced=REPLACED | PARTIAL)
-    with embedded_hub(tmp_path / "hub") as hub:
+    with embedded_hub(tmp_path / "hub") as hub, github() as server:
         api = HfApi(endpoint=hub, token=False)
+        address = f"http://127.0.0.1:{server.server_port}"
         payload = {"repository": {"full_name": "me/tiny", "visibility": "public"}}
 
         def dispatch(workflow: str, **inputs: str) -> Run:
@@ -214,7 +215,8 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
             ]
             run = author.run(
                 workflow, "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given,
-                payload=payload,
+                "--env", f"GITHUB_API_URL={address}",
+                payload=payload | {"inputs": {one.replace("_", "-"): value for one, value in inputs.items()}},
             )  # fmt: skip
             assert_no_secret(run)
             return run
@@ -235,12 +237,13 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
         attested = (released.artifacts / "attested.txt").read_text()
         assert f"build/{CPU_NEW}/metadata.json" in attested and "archives" not in attested
         assert git(author.origin, "tag", "--list").split() == ["v1.0.0"]
+        assert [one["tag_name"] for one in server.releases] == ["v1.0.0"]
         # What was released is what is measured against; how fast that is here is not decided.
         measured = dispatch("benchmark", baseline="v1", only=CPU_NEW, workloads="*")
         assert measured.results["build"] == "success" and "measure" in measured.started, measured.log
         (path,) = (measured.artifacts / f"benchmark-tiny-{CPU_NEW}").glob("*.json")
         report = json.loads(path.read_text())
-        assert report["baseline"]["revision"] == "v1" and len(report["workloads"]) == 1
+        assert report["baseline"]["source"].endswith("@v1") and len(report["workloads"]) == 1
         wrong = KERNEL["benchmarks/benchmark_tiny.py"].replace("return 2 *", "return 3 *")
         author.change({"benchmarks/benchmark_tiny.py": wrong})
         measured = dispatch("benchmark", baseline="v1", only=CPU_NEW, workloads="*")
@@ -272,11 +275,12 @@ def test_in_a_monorepo_one_kernel_is_released(tmp_path: Path) -> None:
     )
     settings = (author.root / "kernels/one/kernel-actions.toml").read_text()
     author.change({"kernels/one/kernel-actions.toml": settings + '\n[release]\ntag-prefix = "one/"\n'})
-    with embedded_hub(tmp_path / "hub") as hub:
+    with embedded_hub(tmp_path / "hub") as hub, github() as server:
         inputs = {"kernel": "kernels/one", "bump": "auto", "dry-run": "false", "target": ""}
         given = [part for name, value in inputs.items() for part in ("--input", f"{name}={value}")]
         run = author.run(
             "release", "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given,
+            "--env", f"GITHUB_API_URL=http://127.0.0.1:{server.server_port}",
             payload={"repository": {"full_name": "me/tiny", "visibility": "public"}, "inputs": inputs},
         )  # fmt: skip
         assert run.returncode == 0, run.log
