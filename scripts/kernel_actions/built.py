@@ -122,22 +122,29 @@ def check_intact(variant: BuiltVariant, hashes: Mapping[str, str] | None = None)
     if not isinstance(listed, dict) or algorithm not in ("sha256", "sha512"):
         raise KernelFailed("has a digest that cannot be checked", where=where, repair=_AGAIN)
     names = set()
-    for path in sorted(variant.path.rglob("*")):
-        name = path.relative_to(variant.path).as_posix()
-        if name in _OUTSIDE_DIGEST or "__pycache__" in path.parts or path.suffix == ".pyc":
-            continue
-        if path.is_dir() and not path.is_symlink():
-            continue
+    for name, path in files_in_digest(variant.path):
         names.add(name)
         found = known.get(name) if algorithm == "sha256" else None
-        if not path.is_file() or listed.get(name) != (found or _hash(path, algorithm)):
+        if not path.is_file() or listed.get(name) != (found or file_hash(path, algorithm)):
             raise KernelFailed(f"{name} is not the file that was built", where=Place(path), repair=_AGAIN)
     missing = sorted(set(listed) - names)
     if missing:
         raise KernelFailed(f"{missing[0]} is missing", where=Place(variant.path), repair=_AGAIN)
 
 
-def _hash(path: Path, algorithm: str) -> str:
+def files_in_digest(folder: Path) -> Iterator[tuple[str, Path]]:
+    """What a builder hashes of the variant in ``folder``, by its name there: every file and link but
+    metadata.json, its signature and bytecode."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name in _OUTSIDE_DIGEST or "__pycache__" in path.parts or path.suffix == ".pyc":
+            continue
+        if not path.is_dir() or path.is_symlink():
+            yield name, path
+
+
+def file_hash(path: Path, algorithm: str) -> str:
+    """The hash of a file in base64, as metadata.json has it. It is read in pieces, however large it is."""
     with path.open("rb") as file:
         hashed = hashlib.new(algorithm)
         while chunk := file.read(1 << 20):

@@ -597,6 +597,11 @@ RELEASE = Command(
         Option("stage", "Only stage the release on its side branch.", default="false", kind="boolean"),
         Option("promote", "Only promote and tag what was staged before.", default="false", kind="boolean"),
         Option(
+            "verified",
+            "Commit on the Hub that another job verified: if that is staged, its files are compared, and "
+            "none of its code is run where the token is.",
+        ),
+        Option(
             "dry-run",
             "Show the version, its commits and what would change; change nothing.",
             default="false",
@@ -647,6 +652,12 @@ VERIFY = Command(
     options=(
         REPO_ID,
         Option("revision", "Commit, branch or tag on the Hub."),
+        Option(
+            "load",
+            "Load the variant for this machine; else files, signatures and records alone are compared.",
+            default="true",
+            kind="boolean",
+        ),
         Option(
             "identity",
             "Require that this identity signed every variant: a repository of GitHub, as owner/name, or a "

@@ -37,6 +37,7 @@ def run(options: Options) -> int:
         address=options.hub,
         expected=expected,
         trust_config=options.trust_config,
+        loads=options.load,
     )
     if options.report:
         built.write_json(Path(options.report), verified.as_json())

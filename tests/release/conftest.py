@@ -67,9 +67,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """
     seen: list[str] = []
 
-    def verified(repo_id: str, commit: str, address: str, trust_config: str = "") -> Verified:
+    def verified(
+        repo_id: str, commit: str, address: str, trust_config: str = "", loads: bool = True
+    ) -> Verified:
         seen.append(commit)
-        return verification.verify(repo_id, commit, address=address, trust_config=trust_config)
+        return verification.verify(repo_id, commit, address=address, trust_config=trust_config, loads=loads)
 
     monkeypatch.setattr(verification, "in_fresh_process", verified)
     monkeypatch.setattr(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,41 @@ def test_what_the_loader_answers(
 ) -> None:
     monkeypatch.setattr(verification.loading, "load", lambda arguments, environment: answer)
     assert verification._load("http://hub", "acme/relu", "c0", [CPU, CUDA])[2] == failure
+
+
+def test_what_another_job_verified_is_compared_and_not_run_again(
+    kernel: Kernel, address: str, api: HfApi, repo_id: str, tmp_path: Path
+) -> None:
+    """In processes: the code of the kernel leaves a mark wherever it is loaded."""
+    mark = tmp_path / "mark"
+    init = kernel.root / "torch-ext" / "relu" / "__init__.py"
+    init.write_text(init.read_text() + f"\nimport pathlib\npathlib.Path({str(mark)!r}).write_text('here')\n")
+    kernel.commit("fix: leave a mark")
+    kernel.build()
+    finished = command(kernel.root, "release", "--stage", "--hub", address)
+    assert finished.returncode == 0, finished.stderr
+    refs = api.list_repo_refs(repo_id, repo_type="kernel")
+    staged = {one.name: one.target_commit for one in refs.branches}["release-1.0.0"]
+    promote = ("release", "--promote", "--hub", address, "--no-git-tag", "--verified")
+    finished = command(kernel.root, *promote, "0" * 40)
+    assert finished.returncode == 2
+    assert f"is at {staged[:12]}, and 000000000000 was verified" in finished.stderr
+    finished = command(kernel.root, *promote, staged)
+    assert finished.returncode == 0, finished.stderr
+    assert not mark.exists()
+    finished = command(kernel.root, "verify", "--revision", "v1", "--hub", address)
+    assert finished.returncode == 0, finished.stderr
+    assert mark.exists()
+
+
+def test_large_files_are_read_in_pieces(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.build(CPU, table=bytes(1000))
+    folder = kernel.root / "build" / CPU
+    assert list(verification._digest_problems(folder, is_required=True)) == []
+    with (folder / "table.bin").open("ab") as file:
+        file.truncate(300_000_000)
+    tracemalloc.start()
+    (problem,) = verification._digest_problems(folder, is_required=True)
+    assert problem.startswith("Hash mismatch: table.bin")
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()

@@ -114,6 +114,7 @@ def run(options: Options) -> int:
                 stages=stages,
                 git_tag=options.git_tag,
                 moving_tags=options.moving_tags,
+                verified_before=options.verified,
                 on_missing=shown.missing,
                 watch=shown.watch,
             )
@@ -169,6 +170,7 @@ def carry_out(
     git_tag: bool = True,
     push: bool = True,
     moving_tags: bool = False,
+    verified_before: str = "",
     on_missing: Callable[[tuple[Lack, ...]], None] = lambda missing: None,
     watch: Stopwatch | None = None,
 ) -> Released:
@@ -176,8 +178,9 @@ def carry_out(
 
     ``stages`` are ``stage`` (with the gate before it) and ``promote`` (with the verification before it,
     and the tags after). Without ``git_tag`` git is left alone; without ``push`` the git tag stays in
-    the repository; with ``moving_tags`` the tags vX and vX.Y follow. ``on_missing`` gets what the gate
-    finds, before that is raised; ``watch`` notes the steps.
+    the repository; with ``moving_tags`` the tags vX and vX.Y follow. ``verified_before`` is a
+    commit on the Hub that was verified elsewhere. ``on_missing`` gets what the gate finds, before that is
+    raised; ``watch`` notes the steps.
 
     When the version's branch is changed by others meanwhile, the release is staged and verified anew.
     """
@@ -211,7 +214,7 @@ def carry_out(
             return Released(made, one.commit, "", size)
         console.say(f"Verifying {one.commit[:12]}")
         with watch.step("verify"):
-            verified = verify(prepared, one)
+            verified = verify(prepared, one, verified_before)
         try:
             where = f"Tagging it {made.hub_tag}" if made.is_pre else f"Promoting it to {made.branch}"
             console.say(where)

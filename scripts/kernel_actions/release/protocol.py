@@ -228,12 +228,18 @@ def staged(release: Release) -> Staged:
 # Verify.
 
 
-def verify(release: Release, staged: Staged) -> Verified:
-    """Verify what is staged, in a process without secrets. Raises ``KernelFailed`` when it is not
-    as it should be."""
+def verify(release: Release, staged: Staged, before: str = "") -> Verified:
+    """Verify what is staged, in a process without secrets; without running any of it if it is the commit
+    ``before``, which was verified elsewhere. Raises ``KernelFailed`` when it is not as it should be, and
+    ``WrongInput`` when another commit was verified."""
     made = release.plan
+    if before and before != staged.commit:
+        raise WrongInput(
+            f"{made.staging} of {made.repo_id} is at {staged.commit[:12]}, and {before[:12]} was verified",
+            repair="verify what is staged now, or stage it again: release --stage",
+        )
     verified = verification.in_fresh_process(
-        made.repo_id, staged.commit, release.hub.address, release.trust_config
+        made.repo_id, staged.commit, release.hub.address, release.trust_config, not before
     )
     verification.check(verified)
     return verified
