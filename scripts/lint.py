@@ -33,6 +33,7 @@ def checks() -> dict[str, list[str]]:
         "shellcheck": [
             "shellcheck", "scripts/kernel-actions", "scripts/install-test-tools", ".ci/run",
             "tests/gpu/run.sh", "benchmarks/run.sh",
+            *(f"templates/runners/one-machine/{name}" for name in ("clean-up", "install", "register")),
         ],
         "actions' schema": ["check-jsonschema", "-q", "--builtin-schema", "vendor.github-actions", *actions],
         "workflows' schema": [
