@@ -290,6 +290,11 @@ def test_addresses_of_remotes(address: str, url: str | None) -> None:
         ("      - uses: 'acme/kernel-actions@v1'\n", "kernel-actions"),
         ("      # - uses: acme/kernel-actions@v1\n        run: make\n", "other"),
         ("        run: nix build .#docs\n", "other"),
+        ('        run: ( cd "$KERNEL" && nix build -L ".#backendBundle.$BACKEND" )\n', "kernel-builder"),
+        ("        run: cargo install --git https://example.org/kernels hf-kernel-builder\n", "other"),
+        ("        run: nix run -L github:huggingface/kernels#kernel-builder -- hash\n", "other"),
+        ("        # kernel-builder build\n        run: make\n", "other"),
+        ("    runs-on: windows-2022\n        run: kernel-builder build\n", "other"),
     ],
 )
 def test_what_a_workflow_works_with(text: str, kind: str) -> None:
@@ -340,6 +345,25 @@ def test_a_file_of_settings_that_is_there_is_the_one(repository: Path, initializ
     assert not (repository / "kernel-actions.toml").exists()
     assert shared.read_text() == "[limits]\ntimeout = 60\n"
     assert "yours, left alone" in said
+
+
+def test_many_kernels_have_short_commands_and_one_check_of_each_kind(tmp_path: Path, initialize: Run) -> None:
+    git(tmp_path, "init", "--quiet")
+    for number in range(9):
+        add_kernel(tmp_path / f"kernel{number}", f"kernel{number}")
+    for name in ("a", "b"):
+        path = tmp_path / ".github" / "workflows" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("on: push\njobs:\n  b:\n    steps:\n      - run: nix build .#ci\n")
+    value = json.loads(initialize(tmp_path, USES, "--format=json")[1])
+    steps = {one["title"]: one for one in value["steps"]}
+    added = steps["Commit it, on a branch of its own"]["commands"][0]
+    assert "':(glob)**/kernel-actions.toml'" in added and "kernel3" not in added
+    assert "Require Compliant and Tested for the default branch" in steps
+    retired = [one for title, one in steps.items() if title.startswith("Retire")]
+    assert [one["commands"] for one in retired] == [
+        ["git rm -- .github/workflows/a.yaml .github/workflows/b.yaml"]
+    ]
 
 
 def test_kernels_of_one_name_have_tags_of_their_own(tmp_path: Path, initialize: Run) -> None:

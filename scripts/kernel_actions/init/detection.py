@@ -30,10 +30,15 @@ USES = re.compile(
 _HF_JOBS = re.compile(
     r"uses:\s*[\"']?huggingface/(kernel-builder-job|hf-jobs-action)@|\bhf\s+jobs\s+(uv\s+)?run\b"
 )
+# Building or uploading by the builder; what only names it, or asks it for something else, is not meant.
 _BUILDER = re.compile(
-    r"\bkernel-builder\b|\bbuild-and-(copy|upload)\b|"
-    r"\bnix\s+build\b[^\n]*#(ci|ciTests?|ci-test|bundle|redistributable|backendBundle|backendCi)\b"
+    r"\bnix\s+(build|run)\b[^\n]*#(ci|ci-?tests?|bundle|redistributable|backendBundle|backendCi|"
+    r"build-and-(copy|upload))\b"
+    r"|\bkernel-builder[\"']?\s+(--\s+)?(build|upload|build-and-(copy|upload))\b"
+    r"|\bghcr\.io/huggingface/kernel-builder\b",
+    re.IGNORECASE,
 )
+_WINDOWS = re.compile(r"^\s+runs-on:.*\bwindows\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,8 @@ def kind_of(text: str) -> Kind:
         return "kernel-actions"
     if _HF_JOBS.search(code):
         return "hf-jobs"
-    return "kernel-builder" if _BUILDER.search(code) else "other"
+    # Nothing here builds for Windows, so that what does stays.
+    return "kernel-builder" if _BUILDER.search(code) and not _WINDOWS.search(code) else "other"
 
 
 def _kernel(root: Path, folder: Path) -> Kernel:

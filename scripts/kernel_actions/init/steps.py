@@ -71,12 +71,21 @@ def _commit(repository: Repository, files: Sequence[File], place: GitHub) -> Ite
             "Commit it, on a branch of its own",
             "The pull request runs the new checks on itself.",
             (
-                f"git switch --create kernel-actions && git add -- {shlex.join(written)}",
+                f"git switch --create kernel-actions && git add -- {_paths(written)}",
                 'git commit --message "ci: check, build, test and release by kernel-actions"',
                 "git push --set-upstream origin kernel-actions",
             ),
             f"{place.url}/compare/kernel-actions?expand=1",
         )
+
+
+def _paths(written: Sequence[str]) -> str:
+    """The files that were written, for git; many of one name by a pattern."""
+    inner = [path for path in written if path.endswith(f"/{settings.FILE_NAME}")]
+    if len(inner) < 4:
+        return shlex.join(written)
+    others = [path for path in written if path not in inner]
+    return shlex.join([*others, f":(glob)**/{settings.FILE_NAME}"])
 
 
 def _hub(repository: Repository, workflows: str, place: GitHub) -> Iterator[Step]:
@@ -168,11 +177,13 @@ def _settings(workflows: str, place: GitHub) -> Iterator[Step]:
             (),
             f"{place.url}/settings/actions",
         )
-    checks = [
+    named = [
         name
-        for name in ("Compliance", "Compliant", "Tested")
+        for name in ("Compliant", "Compliance", "Tested")
         if re.search(rf"^    name: {name}$", workflows, re.MULTILINE)
     ]
+    # Of many kernels, a job of the first name sums up those of the second.
+    checks = [name for name in named if name != "Compliance" or "Compliant" not in named]
     if checks:
         yield Step(
             f"Require {' and '.join(checks)} for the default branch",
@@ -184,13 +195,15 @@ def _settings(workflows: str, place: GitHub) -> Iterator[Step]:
 
 def _others(repository: Repository, texts: dict[PurePosixPath, str | None]) -> Iterator[Step]:
     does = {
-        "kernel-builder": "builds with the builder itself",
-        "hf-jobs": "builds or tests on Hugging Face Jobs",
+        "kernel-builder": "build with the builder itself",
+        "hf-jobs": "build or test on Hugging Face Jobs",
     }
-    for one in repository.workflows:
-        if one.kind in does and one.path not in texts:
+    for kind, what in does.items():
+        found = [str(one.path) for one in repository.workflows if one.kind == kind and one.path not in texts]
+        if found:
+            named = ", ".join(PurePosixPath(path).name for path in found)
             yield Step(
-                f"Retire {one.path} when the new workflows have run",
-                f"It {does[one.kind]}; docs/migration.md says what takes the place of what.",
-                (f"git rm -- {shlex.quote(str(one.path))}",),
+                f"Retire those that {what}, when the new workflows have run",
+                f"{named}: docs/migration.md says what takes the place of what.",
+                (f"git rm -- {shlex.join(found)}",),
             )
