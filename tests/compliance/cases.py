@@ -475,6 +475,24 @@ BREAKS |= {
             "a.py:1: imports iris, which no build depends on",
         ),
     ],
+    "source-threads": [
+        (
+            added("csrc/scale.cpp", "void f() {\n  at::parallel_for(0, 9, 1, body);\n}\n"),
+            "scale.cpp:2: at::parallel_for has one thread: it is compiled without OpenMP",
+        ),
+        (
+            added("csrc/scale.cpp", "#pragma omp parallel for\nfor (;;) {}\n"),
+            "scale.cpp:1: #pragma omp parallel has one thread: it is compiled without OpenMP",
+        ),
+        # The flags of one section are none of another's.
+        (
+            lambda kernel, _: (
+                appended(BINDING, "void f() { at::parallel_reduce(0, 9, 1, 0, a, b); }\n")(kernel, {}),
+                edit(kernel / "build.toml", 'backend = "cpu"', 'backend = "cpu"\ncxx-flags = ["-fopenmp"]'),
+            ),
+            "binding.cpp:8: at::parallel_reduce has one thread: it is compiled without OpenMP",
+        ),
+    ],
     "source-fake": [
         (
             edited(INIT, 'add_op_namespace_prefix("twice")', 'add_op_namespace_prefix("thrice")'),
@@ -942,6 +960,19 @@ KEEPS |= {
             "def f():\n    try:\n        import numpy\n    except ImportError as error:\n"
             "        raise ImportError('f needs numpy') from error\n"
             "if __name__ == '__main__':\n    import tqdm\n",
+        ),
+    ],
+    "source-threads": [
+        added("csrc/scale.cpp", '// at::parallel_for\nconst char* a = "at::parallel_for";\n'),
+        added(
+            "csrc/scale.cpp", "#pragma omp simd\nvoid f() { queue.parallel_for(n); data::parallel_for(n); }\n"
+        ),
+        added("csrc/other.cpp", "void f() { at::parallel_for(0, 9, 1, body); }\n"),
+        lambda kernel, _: (
+            added("csrc/scale.cpp", "void f() { at::parallel_for(0, 9, 1, body); }\n")(kernel, {}),
+            edit(
+                kernel / "build.toml", 'backend = "cpu"', 'backend = "cpu"\ncxx-flags = ["-O3", "-fopenmp"]'
+            ),
         ),
     ],
     "source-fake": [

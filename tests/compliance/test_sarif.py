@@ -1,7 +1,6 @@
 """SARIF 2.1.0, as code scanning takes it.
 
-The published schema is not copied here. What of it concerns the output is checked by hand: which keys
-there may be, which have to be, and the form of their values.
+By the published schema, and beyond it by hand: which keys there are, and the form of their values.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from kernel_actions.cli import main
 from kernel_actions.compliance import clock, engine, sarif
@@ -19,6 +19,9 @@ from kernel_actions.compliance import clock, engine, sarif
 from tests.compliance.cases import BINDING, INIT, VARIANT, appended, linked
 from tests.compliance.helpers import NAME, check, edit, write
 
+SCHEMA = jsonschema.Draft4Validator(
+    json.loads(Path(__file__).with_name("data").joinpath("sarif-schema-2.1.0.json").read_text())
+)
 # For each object of the format: what it must have, and what else of it we write.
 FORM = {
     "log": ({"version", "runs"}, {"$schema"}),
@@ -59,6 +62,7 @@ def _place(location: dict[str, Any]) -> None:
 
 def check_sarif(log: dict[str, Any]) -> None:
     """Assert that ``log`` is SARIF 2.1.0, of the keys that are written."""
+    SCHEMA.validate(log)
     _has("log", log)
     assert log["version"] == "2.1.0" and log["$schema"].endswith("sarif-schema-2.1.0.json")
     (run,) = log["runs"]

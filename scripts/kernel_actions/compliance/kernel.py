@@ -28,8 +28,10 @@ _LARGEST_CPP = 10_000_000
 # times as much memory.
 _LARGEST_ALL_PYTHON = 10_000_000
 _LARGEST_ALL_CPP = 50_000_000
-# Only files that mention one of these are looked into.
-_OF_INTEREST = re.compile(rb"TORCH_LIBRARY|REGISTER_EXTENSION")
+# Only files that mention one of these are looked into: where operators are registered, and where loops have
+# the threads of OpenMP.
+_REGISTERS = re.compile(rb"TORCH_LIBRARY|REGISTER_EXTENSION")
+_HAS_THREADS = re.compile(rb"at::parallel_|#[ \t]*pragma[ \t]+omp")
 # Comments, strings and definitions of macros, each of which ends with the file at the latest: then no
 # text makes the search slow.
 _NOT_CODE = re.compile(
@@ -100,15 +102,17 @@ class CppFile:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel's sources. ``manifest`` is ``None`` where build.toml cannot be read, and then there are no
-    ``python`` and ``cpp`` either. ``problems`` are those of build.toml, ``unread`` those of the sources."""
+    """A kernel's sources. ``manifest`` is ``None`` where build.toml cannot be read, and then there are none
+    of the others. ``cpp`` are those with registrations, ``threaded`` those with loops for OpenMP.
+    ``problems`` are those of build.toml, ``unread`` those of the sources."""
 
     directory: Path
     manifest: Manifest | None
-    python: tuple[PythonFile, ...]
-    cpp: tuple[CppFile, ...]
-    problems: tuple[Problem, ...]
-    unread: tuple[Problem, ...]
+    python: tuple[PythonFile, ...] = ()
+    cpp: tuple[CppFile, ...] = ()
+    threaded: tuple[CppFile, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    unread: tuple[Problem, ...] = ()
 
     @property
     def where(self) -> Place:
@@ -162,16 +166,17 @@ def read(directory: Path) -> Kernel:
         kernel = manifest.load(directory)
     except WrongInput as error:
         problems = tuple(Problem.of(one, Place(directory / "build.toml")) for one in error.all)
-        return Kernel(directory, None, (), (), problems, ())
+        return Kernel(directory, None, problems=problems)
     reader = _Reader(kernel)
     python: tuple[PythonFile, ...] = ()
     cpp: tuple[CppFile, ...] = ()
+    threaded: tuple[CppFile, ...] = ()
     try:
         python = reader.python(package_dir(kernel))
-        cpp = reader.cpp(kernel)
+        cpp, threaded = reader.cpp(kernel)
     except OSError as error:  # A name that no file can have.
         reader.problems.append(Problem(f"cannot be read: {error.strerror}", kernel.place("general.name")))
-    return Kernel(directory, kernel, python, cpp, (), tuple(reader.problems))
+    return Kernel(directory, kernel, python, cpp, threaded, (), tuple(reader.problems))
 
 
 class _Reader:
@@ -206,9 +211,9 @@ class _Reader:
                     self.problems.append(Problem.of(error, Place(entry.path)))
         return tuple(parsed)
 
-    def cpp(self, kernel: Manifest) -> tuple[CppFile, ...]:
-        """The C++ sources of the kernel that have to do with the registration of operators."""
-        found = []
+    def cpp(self, kernel: Manifest) -> tuple[tuple[CppFile, ...], tuple[CppFile, ...]]:
+        """The C++ sources of the kernel that register operators, and those with loops for OpenMP."""
+        registering, threaded = [], []
         self._left = _LARGEST_ALL_CPP
         for name in dict.fromkeys(name for _, name in sources(kernel)):
             path = kernel.directory / name
@@ -219,10 +224,14 @@ class _Reader:
                 and os.path.exists(path)
             ):
                 data = self._read(path, _LARGEST_CPP)
-                if data is not None and _OF_INTEREST.search(data):
+                registers = data is not None and _REGISTERS.search(data)
+                has_threads = data is not None and _HAS_THREADS.search(data)
+                if data is not None and (registers or has_threads):
                     text = data.decode(errors="replace")
-                    found.append(CppFile(path, _NOT_CODE.sub(_blank, text), text))
-        return tuple(found)
+                    file = CppFile(path, _NOT_CODE.sub(_blank, text), text)
+                    registering += [file] if registers else []
+                    threaded += [file] if has_threads else []
+        return tuple(registering), tuple(threaded)
 
     def _read(self, path: Path, largest: int) -> bytes | None:
         if self._left < 0:

@@ -49,6 +49,8 @@ _SCHEMA = re.compile(r'\s*((?:"(?:\\.|[^"\\\n])*"\s*)+)\)')
 _STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 # Implementations in C++ that serve for fake tensors too.
 _IMPLEMENTED = re.compile(r"\b(?:k?Meta|k?Composite(?:Implicit|Explicit)\w*)\b")
+# Loops that OpenMP gives threads. Those of Torch are templates in a header, which do without where it is off.
+_THREADED_LOOP = re.compile(r"\bat::parallel_(?:for|reduce)\b|#[ \t]*pragma[ \t]+omp[ \t]+parallel\b")
 # In the condition of what runs for type checkers, and of what runs where the file is a program.
 _NEVER_HERE = frozenset({"TYPE_CHECKING", "__main__"})
 # The decorators of operators that are written in Python.
@@ -218,6 +220,27 @@ def source_test_imports(kernel: Kernel) -> Iterator[Problem]:
         # They are all the same, and mended in one way.
         more = f", as {counted(len(found) - 1, 'more file')} of tests do" if found[1:] else ""
         yield Problem(f"imports {package} by its name{more}", found[0])
+
+
+@RULES.rule
+def source_threads(kernel: Kernel) -> Iterator[Problem]:
+    manifest = kernel.manifest
+    if manifest is None:
+        return
+    sections = [(manifest.binding.src, manifest.binding.cxx_flags)]
+    sections += [(component.src, component.cxx_flags) for component in manifest.components]
+    for file in kernel.threaded:
+        # Flags for C++ are none for nvcc, which takes them in another way.
+        found = _THREADED_LOOP.search(file.code)
+        if found is None or file.path.suffix == ".cu":
+            continue
+        used = [
+            flags for names, flags in sections if any(manifest.directory / one == file.path for one in names)
+        ]
+        if any(not any("openmp" in flag for flag in flags) for flags in used):
+            yield Problem(
+                f"{found[0]} has one thread: it is compiled without OpenMP", file.place(found.start())
+            )
 
 
 def _tests(kernel: Kernel) -> Iterator[files.Entry]:
