@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +16,7 @@ from kernel_actions.errors import KernelFailed, WrongSurroundings
 from kernel_actions.hub import client
 from kernel_actions.release import gate
 
-from tests.release.helpers import CPU, CUDA, Kernel, git
+from tests.release.helpers import CPU, CUDA, Kernel, command, git
 from tests.release.test_release import heads, put, recorded
 
 Tree = Callable[[str, str], dict[str, str]]
@@ -156,6 +157,12 @@ def test_a_name_is_added_to_every_published_variant_or_to_none(
     init = kernel.root / "torch-ext" / "relu" / "__init__.py"
     init.write_text(init.read_text().replace("['relu']", "['relu', 'gelu']") + "\n\ngelu = relu\n")
     kernel.commit("feat: add gelu")
+    kernel.build()
+    # Told before anything is built, too.
+    shutil.rmtree(kernel.root / "build")
+    planned = command(kernel.root, "release", "--dry-run", "--hub", address)
+    assert planned.returncode == 1
+    assert "torch-xpu stays as it is and lacks gelu" in planned.stderr
     kernel.build()
     with pytest.raises(KernelFailed, match="torch-xpu stays as it is and lacks gelu") as caught:
         kernel.release(address)

@@ -23,6 +23,7 @@ from kernel_actions.release.protocol import (
     Staged,
     Tagged,
     check_gate,
+    kept_lacks,
     lacks,
     promote,
     stage,
@@ -108,7 +109,12 @@ def run(options: Options) -> int:
         from_staged="stage" not in stages,
     )
     with show.Shown(options.format, prepared) as shown:
-        if not options.dry_run:
+        if options.dry_run and "stage" in stages and not prepared.plan.promoted:
+            # What no build will change is told before there is one.
+            missing = kept_lacks(prepared)
+            shown.missing(missing)
+            check_gate(prepared, missing)
+        elif not options.dry_run:
             shown.released = carry_out(
                 prepared,
                 stages=stages,

@@ -61,15 +61,16 @@ def lacks(release: Release) -> tuple[Lack, ...]:
     variants = [one.variant for one in release.candidates]
     report = compliance.check(release.kernel_dir, variants)
     found = gate.lacks(release.candidates, release.conditions, report, release.build_dir)
-    return found + _kept_lacks(release)
+    return found + kept_lacks(release)
 
 
-def _kept_lacks(release: Release) -> tuple[Lack, ...]:
-    """What the variants that are kept would lack. Version 0 promises nothing, and a partial release is a
-    rehearsal, which keeps what this machine cannot build."""
+def kept_lacks(release: Release) -> tuple[Lack, ...]:
+    """What the variants that are kept would lack, which can be told before anything is built. Version 0
+    promises nothing, and a partial release is a rehearsal, which keeps what this machine cannot build."""
     made, hub = release.plan, release.hub
-    kept = [one.name for one in made.variants if one.action == "keep"]
-    if not kept or not release.candidates or release.conditions.is_partial or made.version.major == 0:
+    planned = release.conditions.planned
+    kept = [one.name for one in made.variants if one.action == "keep" and one.name not in planned]
+    if not kept or release.conditions.is_partial or made.version.major == 0:
         return ()
 
     def there(name: str) -> frozenset[str] | None:
@@ -77,8 +78,19 @@ def _kept_lacks(release: Release) -> tuple[Lack, ...]:
         return None if source is None else gate.public_names(source)
 
     sources = [one.variant.path / "__init__.py" for one in release.candidates]
+    if not sources:
+        # Each variant gets it from the sources as it is.
+        source = release.kernel_dir / "torch-ext" / made.kernel.replace("-", "_") / "__init__.py"
+        sources = [source] if source.is_file() else []
     new = [names for path in sources if (names := gate.public_names(path.read_bytes())) is not None]
-    replaced = next((one.name for one in made.variants if one.action in ("replace", "unchanged")), None)
+    replaced = next(
+        (
+            one.name
+            for one in made.variants
+            if one.action in ("replace", "unchanged") or (one.action == "keep" and one.name in planned)
+        ),
+        None,
+    )
     return gate.kept_lacks(
         frozenset().union(*new), there(replaced) if replaced else None, {name: there(name) for name in kept}
     )
