@@ -3,9 +3,11 @@ or the new one, whole, and the next run finishes it."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -23,7 +25,7 @@ from kernel_actions.hub import client, patience
 from kernel_actions.release import preparation, protocol, record, rollback
 
 from tests.hub.faulty import FAULTS, Faulty, in_child
-from tests.release.helpers import CPU, CUDA, Kernel
+from tests.release.helpers import CPU, CUDA, Kernel, command
 from tests.release.test_release import Tree, heads, hub_tags, titles
 
 # Faults that no repetition mends: the run ends with an error that says what to do.
@@ -153,7 +155,7 @@ def check_case(sweep: Sweep, tree: Tree, name: str, at: int, fault: str, match: 
         # Sent by nobody knows whom, as no answer came.
         ("POST .*/commit/v1$", "reset-after"),
         pytest.param("POST .*/commit/v1$", "kill-after", marks=pytest.mark.slow),
-        ("^PUT ", "wrong-hash"),
+        pytest.param("^PUT ", "wrong-hash", marks=pytest.mark.slow),
     ],
 )
 def test_a_fault_where_it_hurts_most(sweep: Sweep, tree: Tree, request_: str, fault: str) -> None:
@@ -295,3 +297,55 @@ def test_eighteen_variants_are_seen_by_one_commit_and_only_changes_are_sent(
             f"\nfirst release {sent_first} bytes of objects, a patch of one variant {sent_stage}, "
             f"promotion and rollback {sent_rest}; the reader saw {len(seen)} commits"
         )
+
+
+_LOADER = """
+import sys
+from kernels import get_kernel
+kernel = get_kernel(sys.argv[1], version=1, backend="cpu", trust_remote_code=True)
+assert kernel.relu(-1) == 0
+print(kernel.rounding.which)
+"""
+
+
+@pytest.mark.slow
+def test_who_loads_the_version_all_the_time_gets_what_was_verified(
+    kernel: Kernel, address: str, tmp_path: Path
+) -> None:
+    """The real loader, while releases are made, one of which does not load, and one is taken back."""
+    init = kernel.root / "torch-ext" / "relu" / "__init__.py"
+    good = init.read_text() + "\n\nfrom . import rounding\n"
+
+    def attempt(which: str, source: str) -> int:
+        init.write_text(source)
+        kernel.commit(f"fix: {which}", rounding=f"which = {which!r}\n")
+        kernel.build()
+        return command(kernel.root, "release", "--hub", address).returncode
+
+    assert attempt("first", good) == 0
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HF_ENDPOINT": address}
+    seen: list[str] = []
+    is_done = threading.Event()
+
+    def look() -> None:
+        # A process each time, as a loaded kernel stays loaded.
+        while not is_done.is_set():
+            loaded = subprocess.run(
+                [sys.executable, "-I", "-c", _LOADER, kernel.repo_id],
+                env={**environment, "HF_HUB_DISABLE_XET": "1"}, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            seen.append(loaded.stdout.strip() or loaded.stderr)
+
+    reader = threading.Thread(target=look, daemon=True)
+    reader.start()
+    outcomes = [attempt("second", good), attempt("broken", good + "raise RuntimeError('no')\n")]
+    outcomes.append(command(kernel.root, "rollback", "--to", "v1.0.0", "--hub", address).returncode)
+    outcomes.append(attempt("third", good))
+    count = len(seen)
+    while len(seen) < count + 2:
+        time.sleep(0.1)
+    is_done.set()
+    reader.join()
+    assert outcomes == [0, 1, 0, 0]
+    assert seen[-1] == "third" and set(seen) <= {"first", "second", "third"}, seen
+    print(f"loaded {len(seen)} times: {[name for name, _ in itertools.groupby(seen)]}")

@@ -59,6 +59,7 @@ def test_a_pre_release_moves_nobody(
         released.release(address, pre="rc")
 
 
+@pytest.mark.slow
 def test_a_kernel_may_begin_with_a_pre_release(
     kernel: Kernel, address: str, api: HfApi, repo_id: str, quick: list[str]
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_kernel_may_begin_with_a_pre_release(
     assert str(kernel.release(address).plan.version) == "1.0.0"
 
 
+@pytest.mark.slow
 def test_a_pre_release_in_two_steps_as_the_jobs_have_it(
     released: Kernel, address: str, api: HfApi, repo_id: str
 ) -> None:
@@ -105,6 +107,7 @@ def test_numbers_are_used_once_whatever_branch_and_side_they_are_on(
     assert str(released.release(address).plan.version) == "1.1.0"
 
 
+@pytest.mark.slow
 def test_a_pre_release_of_another_commit_is_refused_and_none_is_gone_back_to(
     released: Kernel, address: str, api: HfApi, repo_id: str
 ) -> None:
