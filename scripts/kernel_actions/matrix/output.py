@@ -19,6 +19,8 @@ _MOST_OUTPUT = 1 << 20
 _SMALL_OUTPUTS = 40_000
 _JOB_HEADER = ("variant", "built on", "tested on")
 _MANY_JOBS = 60
+# Of more, each grid is folded.
+_FEW_KERNELS = 3
 
 
 def _print_json(matrix: Matrix) -> None:
@@ -97,13 +99,17 @@ def _summary(matrix: Matrix) -> str:
     why = markdown.table(("why", "variants", "such as"), _reason_rows(left_out))
     return markdown.join(
         markdown.heading("planned", f"Plan: {_counted(matrix)}"),
-        *(
-            markdown.join(markdown.lines([_title(one)]), coverage.as_markdown(_grid(one)))
-            for one in matrix.kernels
-        ),
+        *(_kernel_summary(one, is_folded=len(matrix.kernels) > _FEW_KERNELS) for one in matrix.kernels),
         markdown.details(f"{len(matrix.jobs)} jobs", markdown.table(header, _job_rows(matrix))),
         markdown.details(f"{len(left_out)} left out", why) if left_out else "",
     )
+
+
+def _kernel_summary(kernel: PlannedKernel, *, is_folded: bool) -> str:
+    grid = coverage.as_markdown(_grid(kernel))
+    if is_folded:
+        return markdown.details(_title(kernel), grid)
+    return markdown.join(markdown.lines([_title(kernel)]), grid)
 
 
 def _compact(value: Any) -> str:
