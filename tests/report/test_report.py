@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -130,19 +130,68 @@ def test_a_variant_that_may_go_untested_is_waived(write: Write, tmp_path: Path) 
     assert "no such GPU" in page.page(found)
 
 
-def test_the_record_of_a_release_says_what_is_published(write: Write, tmp_path: Path) -> None:
+def record_of_release() -> dict[str, Any]:
     def variant(release: str, gpu: str | None) -> dict[str, Any]:
         tests = {"passed": 9, "failed": 0, "skipped": 0, "gpu": gpu}
         return {"release": release, "commit": "c" * 40, "dirty": False, "builder": "nix", "tests": tests}
 
-    record = {
+    return {
         "schema": 1, "kernel": "relu", "release": "1.2.0", "commit": "c" * 40, "dirty": False, "base": "",
         "builder": {}, "variants": {CPU: variant("1.1.0", None), CUDA: variant("1.2.0", "NVIDIA H200")},
         "unknown": [],
     }  # fmt: skip
-    found = reading.read([write("kernel-actions.json", record)], tmp_path)
+
+
+def test_the_record_of_a_release_says_what_is_published(write: Write, tmp_path: Path) -> None:
+    found = reading.read([write("kernel-actions.json", record_of_release())], tmp_path)
     assert (found.kernel, found.release) == ("relu", "1.2.0")
     assert states(found) == {CPU: ("kept", "1.1.0"), CUDA: ("published", "H200")}
+
+
+def mutants(value: Any) -> Iterator[Any]:
+    """``value`` with each of its parts replaced by what it should not be, one at a time."""
+    yield from (None, [], {}, [[]], {"a": None}, "x", "", True, -1, 1.5, 10**400)
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield {name: one for name, one in value.items() if name != key}
+            yield from ({**value, key: mutant} for mutant in mutants(part))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from ([*value[:index], mutant, *value[index + 1 :]] for mutant in mutants(part))
+
+
+def test_whatever_a_file_holds_there_is_a_report(tmp_path: Path) -> None:
+    failure = {"test": "a", "kind": "failed", "reason": "no", "path": "a.py", "line": 4}
+    broken = {
+        "rule": "KA1", "slug": "a-b", "severity": "warning", "path": "x.py", "line": 3, "message": "m",
+        "repair": "p", "variant": None, "waiver": {"reason": "r", "until": "2027-01-01"},
+    }  # fmt: skip
+    place = {"physicalLocation": {"artifactLocation": {"uri": "a"}, "region": {"startLine": 7}}}
+    result = {
+        "ruleId": "K",
+        "level": "error",
+        "message": {"text": "m"},
+        "locations": [place],
+        "properties": {},
+    }
+    for name, value in (
+        ("a.build-report.json", build_report(CPU)),
+        ("a.test-report.json", report_of_tests(CPU, verdict="failed", failed=1, failures=[failure])),
+        ("kernel-actions.json", record_of_release()),
+        ("a.sarif", {"version": "2.1.0", "runs": [{"results": [result]}]}),
+        ("c.json", {"verdict": "failed", "severities": {}, "findings": [broken], "waived": [broken]}),
+    ):
+        for mutant in mutants(value):
+            (tmp_path / name).write_text(json.dumps(mutant))
+            try:
+                found = reading.read([tmp_path], tmp_path)
+            except WrongInput as error:
+                # It is no report at all.
+                assert "no reports" in error.what
+                continue
+            summary.summary(found)
+            seen(page.page(found))
+        (tmp_path / name).unlink()
 
 
 def test_sarif_is_read_too(write: Write, tmp_path: Path) -> None:

@@ -172,10 +172,14 @@ def _take_tests(found: _Found, value: Mapping[str, Any]) -> None:
 
 
 def _take_record(found: _Found, value: Mapping[str, Any]) -> None:
-    _text(value["release"])
+    # All that is used of it later is looked at now.
+    for name in ("release", "kernel", "commit"):
+        _text(value[name])
     for name, one in value["variants"].items():
         _text(name)
         _text(one["release"])
+        _text(one.get("untested") or "")
+        list(_recorded_tests(one, is_known=False))
     found.records.append(value)
 
 
@@ -242,7 +246,10 @@ def _report(
             place=planned.get(one) or coverage.of_name(one, "planned"),
             is_planned=one in planned,
             build=found.builds.get(one),
-            tests=(*found.tests.get(one, ()), *_recorded_tests(recorded.get(one), one in found.tests)),
+            tests=(
+                *found.tests.get(one, ()),
+                *_recorded_tests(recorded.get(one), is_known=one in found.tests),
+            ),
             waived=found.waived.get(one) or _text((recorded.get(one) or {}).get("untested") or ""),
             published=_text(recorded[one]["release"]) if one in recorded else "",
             is_kept=one in recorded and recorded[one]["release"] != release,
@@ -262,7 +269,7 @@ def _report(
     )
 
 
-def _recorded_tests(one: Mapping[str, Any] | None, is_known: bool) -> Iterator[Tests]:
+def _recorded_tests(one: Mapping[str, Any] | None, *, is_known: bool) -> Iterator[Tests]:
     """The tests that the release's record has of a variant, where no report of them is there."""
     tests = (one or {}).get("tests")
     if is_known or not isinstance(tests, dict):
