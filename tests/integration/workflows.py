@@ -187,7 +187,10 @@ class Author:
         for name, value in secrets.items():
             more += ["--secret", f"{name}={value}"]
         finished = act(self.root, work, event, "--json", *more, workflow=workflow)
-        return read(finished, work / "artifacts")
+        done = read(finished, work / "artifacts")
+        # For whoever wants to know why a test has failed.
+        (work / "log.txt").write_text(done.log)
+        return done
 
 
 def make_monorepo(root: Path, kernels: Sequence[str]) -> Path:
