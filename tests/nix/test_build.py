@@ -105,9 +105,16 @@ def test_a_compile_error_is_at_its_line_of_the_repository(
             git(root, "mv", name, f"here/{name}")
         git(root, "mv", "here", folder)
         git(root, "commit", "--quiet", "--message=move")
-    machine.variables = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(root)}
+    summary = tmp_path / "summary"
+    machine.variables = {
+        "GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(root), "GITHUB_STEP_SUMMARY": str(summary),
+    }  # fmt: skip
     finished = machine.build(root / folder, CUDA, CPU, options=["--format=github"])
     assert finished.returncode == 1
+    text = summary.read_text()
+    # What failed comes first and once; what was built is there, too.
+    assert text.startswith("### ❌ Build: ") and text.count("### ") == 1
+    assert text.index("missing0") < text.index(CPU.replace("_", "\\_"))
     lines = [line for line in finished.stderr.splitlines() if line.startswith("::error")]
     place = f"{folder}/csrc/scale.cu".lstrip("/")
     assert len(lines) == 10

@@ -278,6 +278,8 @@ class _Job:
             print(console.table(_HEADER, [_row(one) for one in self._reports]))
         unique: dict[str, KernelActionsError] = {str(error): error for error in self._errors}
         ordered = sorted(unique.values(), key=lambda error: error.exit_code)
+        if self._request.is_job:
+            github.add_summary(_summary(self._reports, ordered))
         first, others = ordered[0], ordered[1:]
         if len(others) >= _SHOWN:
             more = len(others) - _SHOWN + 1
@@ -887,20 +889,24 @@ def _print(form: str, reports: Sequence[NixBuildReport]) -> None:
                 "archive": "\n".join(str(one.archive) for one in reports if one.archive),
             }
         )
-        github.add_summary(_summary(reports, rows))
+        github.add_summary(_summary(reports))
 
 
-def _summary(reports: Sequence[NixBuildReport], rows: Sequence[tuple[str, ...]]) -> str:
-    count = f"{len(reports)} variants" if len(reports) != 1 else reports[0].variant
+def _summary(reports: Sequence[NixBuildReport], errors: Sequence[KernelActionsError] = ()) -> str:
+    """The verdict, why, what was built all the same, and what took how long."""
     took = console.duration(sum(one.seconds for one in reports))
+    count = reports[0].variant if len(reports) == 1 else f"{len(reports)} variants"
+    title = f"Build: {errors[0].what}" if errors else f"Build: {count} in {took}"
+    listed = [(one.what, str(one.where or ""), one.repair) for one in errors[: _SHOWN * 5]]
     steps: list[markdown.Step] = []
     start = 0.0
     for one in reports:
         steps.append(markdown.Step("", one.variant, start, one.seconds))
         start += one.seconds
     return markdown.join(
-        markdown.heading("passed", f"Build: {count} in {took}"),
-        markdown.table(_HEADER, rows),
+        markdown.heading("failed" if errors else "passed", title),
+        markdown.table(("what", "where", "what to do"), listed) if listed else "",
+        markdown.table(_HEADER, map(_row, reports)) if reports else "",
         markdown.timeline(steps),
     )
 
