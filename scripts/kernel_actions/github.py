@@ -85,6 +85,9 @@ def add_summary(markdown: str) -> None:
     data = markdown.encode()
     if len(data) > SUMMARY_LIMIT:
         cut = data[:SUMMARY_LIMIT].decode(errors="ignore").rpartition("\n")[0]
+        # What was begun is ended, so that the rest of the page is not taken for part of it.
+        cut += "\n```" * (cut.count("```") % 2)
+        cut += "\n\n</details>" * (cut.count("<details>") - cut.count("</details>"))
         data = f"{cut}\n\n(The rest is left out: a summary may have 1 MiB.)\n".encode()
     with open(path, "ab") as file:
         file.write(data + b"\n")

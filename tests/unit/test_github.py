@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies
 from kernel_actions import console, github, markdown
 from kernel_actions.errors import Place, WrongInput
 
@@ -72,6 +74,25 @@ def test_summary_is_cut_below_the_limit_of_the_runner(actions: Path) -> None:
     text = (actions / "summary").read_text()
     assert len(text.encode()) < 1 << 20
     assert text.endswith("may have 1 MiB.)\n\n")
+
+
+@pytest.mark.parametrize("begun", ["<details><summary>x</summary>\n\n", "<details>\n\n```mermaid\ngantt\n"])
+def test_what_is_cut_is_ended(actions: Path, begun: str) -> None:
+    github.add_summary(begun + "line\n" * 300_000 + "```\n\n</details>\n")
+    text = (actions / "summary").read_text()
+    assert text.count("<details>") == text.count("</details>") == 1
+    assert text.count("```") % 2 == 0
+    assert len(text.encode()) < 1 << 20
+
+
+@given(strategies.text())
+def test_any_text_stays_text(value: str) -> None:
+    shown = markdown.text(value)
+    assert "\n" not in shown and "<" not in shown and "$" not in shown and "://" not in shown
+    bare = re.sub(r"\\.", "", shown)
+    assert not set("`*_[]|~#!@") & set(re.sub(r"&#\d+;", "", bare))
+    row = markdown.table(("h",), [(value,)]).splitlines()
+    assert len(row) == 3 and re.sub(r"\\.", "", row[2]).count("|") == 2
 
 
 @pytest.mark.parametrize(
