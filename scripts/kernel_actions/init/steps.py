@@ -163,7 +163,7 @@ def _runners(
         yield Step(
             f"Have a runner with the labels {', '.join(labels)}",
             f"It runs the tests for {', '.join(dict.fromkeys(backends))}: docs/runners.md sets one up that "
-            "keeps nothing between jobs. If you have none, docs/workflows.md says how to leave them untested.",
+            "keeps nothing between jobs. If you have none: docs/workflows.md says how to leave them out.",
             (f"./config.sh --url {place.url} --ephemeral{name} --token TOKEN",),
             f"{place.url}/settings/actions/runners/new",
         )
