@@ -48,8 +48,8 @@ REPLACED = {
             (
                 "hub: ${{ vars.HUB }}",
                 'only: "*uint8_planar_224"',
-                "rounds: 3",
-                "max-rounds: 3",
+                "rounds: 8",
+                "max-rounds: 8",
                 "threshold: 900",
             )
         ),
