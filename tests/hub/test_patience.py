@@ -137,7 +137,7 @@ def test_pauses_grow_and_a_hub_that_asks_for_too_long_ends_it(
     proxy.close()
 
 
-@pytest.mark.parametrize(("fault", "words"), [("401", "valid token"), ("403", "write permission")])
+@pytest.mark.parametrize(("fault", "words"), [("401", "valid token"), ("403", "read permission")])
 def test_what_is_refused_is_asked_once(proxy: Faulty, repo: str, fault: str, words: str) -> None:
     hub = client.connect(proxy.url)
     proxy.arm(0, fault, times=1000)
