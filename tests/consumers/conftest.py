@@ -7,7 +7,7 @@ import os
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -72,42 +72,63 @@ def no_network() -> list[str]:
     return prefix
 
 
+Edit = Callable[[str, int, bytes], tuple[int, bytes]]
+Proxy = Callable[[Edit], str]
+
+
 @pytest.fixture
-def distrustful(server: Server) -> Iterator[str]:
+def proxied(server: Server) -> Iterator[Proxy]:
+    """The same Hub, some of whose answers are others: by a path, the status and the body of the true one."""
+    started: list[ThreadingHTTPServer] = []
+
+    def start(edit: Edit) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                length = int(self.headers.get("Content-Length", 0))
+                request = urllib.request.Request(
+                    server.url + self.path,
+                    data=self.rfile.read(length) if length else None,
+                    headers=dict(self.headers.items()),
+                    method=self.command,
+                )
+                try:
+                    with urllib.request.urlopen(request) as answer:
+                        status, headers, body = answer.status, dict(answer.headers.items()), answer.read()
+                except urllib.error.HTTPError as error:
+                    status, headers, body = error.code, dict(error.headers.items()), error.read()
+                status, body = edit(self.path, status, body)
+                self.send_response(status)
+                for name, value in headers.items():
+                    if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                        self.send_header(name, value)
+                size = headers.get("content-length", "0") if self.command == "HEAD" else str(len(body))
+                self.send_header("Content-Length", size)
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_HEAD = do_GET
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        proxy = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        started.append(proxy)
+        threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
+        return f"http://127.0.0.1:{proxy.server_port}"
+
+    yield start
+    for proxy in started:
+        proxy.shutdown()
+        proxy.server_close()
+
+
+@pytest.fixture
+def distrustful(proxied: Proxy) -> str:
     """The same Hub, which lists no publisher as trusted."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            length = int(self.headers.get("Content-Length", 0))
-            request = urllib.request.Request(
-                server.url + self.path,
-                data=self.rfile.read(length) if length else None,
-                headers=dict(self.headers.items()),
-                method=self.command,
-            )
-            try:
-                with urllib.request.urlopen(request) as answer:
-                    status, headers, body = answer.status, dict(answer.headers.items()), answer.read()
-            except urllib.error.HTTPError as error:
-                status, headers, body = error.code, dict(error.headers.items()), error.read()
-            if self.path.startswith("/api/organizations/"):
-                body = body.replace(b'"trustedKernelPublisher":true', b'"trustedKernelPublisher":false')
-            self.send_response(status)
-            for name, value in headers.items():
-                if name.lower() not in ("transfer-encoding", "connection", "content-length"):
-                    self.send_header(name, value)
-            size = headers.get("content-length", "0") if self.command == "HEAD" else str(len(body))
-            self.send_header("Content-Length", size)
-            self.end_headers()
-            self.wfile.write(body)
+    def edit(path: str, status: int, body: bytes) -> tuple[int, bytes]:
+        if path.startswith("/api/organizations/"):
+            body = body.replace(b'"trustedKernelPublisher":true', b'"trustedKernelPublisher":false')
+        return status, body
 
-        do_POST = do_HEAD = do_GET
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    proxy = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{proxy.server_port}"
-    proxy.shutdown()
-    proxy.server_close()
+    return proxied(edit)

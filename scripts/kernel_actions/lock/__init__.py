@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_actions import built, console, github, markdown
-from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongInput
+from kernel_actions.errors import EXIT_DONE, KernelFailed, Place
 from kernel_actions.hub import client
 from kernel_actions.lock import check, lockfile, platforms, project, update
 from kernel_actions.lock.check import Checked, Problem
@@ -64,10 +64,7 @@ def _check(options: Options, found: Project, wanted: tuple[Platform, ...]) -> in
             if one.state.is_outdated and not one.problems
         ]
     _print_check(options.format, checked, problems)
-    if problems:
-        errors = [KernelFailed(one.what, where=Place(path), repair=one.repair) for one in problems]
-        others: tuple[KernelActionsError, ...] = tuple(errors[1:])
-        raise KernelFailed(errors[0].what, where=errors[0].where, repair=errors[0].repair, others=others)
+    check.raise_all(path, problems)
     return EXIT_DONE
 
 
@@ -119,27 +116,18 @@ def _as_json(one: Checked) -> dict[str, Any]:
 
 def _update(options: Options, found: Project, wanted: tuple[Platform, ...]) -> int:
     path = found.lock_path
-    before = update.locked_before(path)
+    old = lockfile.read_bytes(path)
+    before = update.locked_before(path, old)
     hub = client.connect(options.hub, options.token)
     text = update.newest(hub, found)
     after = lockfile.parse(text, path)
     changes = update.changes(hub, before, after)
     update.check_platforms(path, changes, wanted)
-    old = _bytes(path)
     is_changed = old != text.encode()
     if is_changed:
         built.write_whole(path, text.encode())
     _print_update(options.format, path, after, changes, is_changed)
     return EXIT_DONE
-
-
-def _bytes(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise WrongInput(f"cannot be read: {error.strerror}", where=Place(path)) from error
 
 
 def _print_update(

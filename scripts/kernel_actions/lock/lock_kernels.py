@@ -3,13 +3,18 @@
 It is run in a fresh process, as the package reads its settings when it is imported, and imports nothing
 of the suite. Its input is JSON: ``dependencies``, a map from repositories to versions, and ``trusted``, in
 place of the parameter ``trust_remote_code`` that ``kernels lock`` does not have. Its answer is JSON too:
-``lock``, the text of the file; or ``kind`` and ``error``.
+``lock``, the text of the file; or ``kind`` (``trust``, ``input`` or ``surroundings``) and ``error``, which of
+``trust`` is the repository.
 """
 
 import json
 import sys
 from pathlib import Path
 from typing import Any
+
+
+class UntrustedError(Exception):
+    """A repository of a publisher that the Hub does not list as trusted."""
 
 
 def lock(dependencies: dict[str, int], trusted: Any) -> str:
@@ -23,7 +28,14 @@ def lock(dependencies: dict[str, int], trusted: Any) -> str:
     check = locking._check_trust_remote_code
 
     def check_trust(*, repo_id: str, local_files_only: bool, trust_remote_code: Any) -> None:
-        check(repo_id=repo_id, local_files_only=local_files_only, trust_remote_code=trusted)
+        try:
+            check(repo_id=repo_id, local_files_only=local_files_only, trust_remote_code=trusted)
+        except ValueError as error:
+            # kernels says the same of a Hub that does not answer and of one that knows no such organisation.
+            cause = error.__context__
+            if cause is None or getattr(getattr(cause, "response", None), "status_code", None) in (401, 404):
+                raise UntrustedError(repo_id) from error
+            raise cause from None
 
     locking._check_trust_remote_code = check_trust
     wanted = [
@@ -41,6 +53,8 @@ def main() -> None:
     asked = json.loads(Path(sys.argv[1]).read_bytes())
     try:
         answer = {"lock": lock(asked["dependencies"], asked["trusted"])}
+    except UntrustedError as error:
+        answer = {"kind": "trust", "error": str(error)}
     except (RepositoryNotFoundError, RevisionNotFoundError, ValueError) as error:
         message = getattr(error, "server_message", None) or str(error)
         answer = {"kind": "input", "error": f"{type(error).__name__}: {message}"}

@@ -39,13 +39,28 @@ def read(path: Path) -> tuple[Locked, ...]:
 
     Raises ``WrongInput`` when it is missing, or not what the installed version of kernels reads.
     """
-    where = Place(path)
+    data = read_bytes(path)
+    if data is None:
+        raise WrongInput("there is no lock", where=Place(path), repair=UPDATE)
+    return decode(data, path)
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """What is in the file ``path``; ``None`` where there is none.
+
+    Raises ``WrongInput`` for what cannot be read, or is no file.
+    """
     try:
-        data = toml_file.read_bytes(path, _LARGEST)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise WrongInput("there is no lock", where=where, repair=UPDATE) from error
+        return toml_file.read_bytes(path, _LARGEST)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as error:
-        raise WrongInput(f"cannot be read: {error.strerror}", where=where) from error
+        raise WrongInput(f"cannot be read: {error.strerror}", where=Place(path)) from error
+
+
+def decode(data: bytes, path: Path) -> tuple[Locked, ...]:
+    """The locked kernels in ``data``, which is that of ``path``. Raises ``WrongInput``."""
+    where = Place(path)
     if len(data) > _LARGEST:
         raise WrongInput("is larger than 10 MB, which no lock is", where=where, repair=UPDATE)
     try:

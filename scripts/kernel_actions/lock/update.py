@@ -80,7 +80,9 @@ def newest(hub: Hub, project: Project) -> str:
             ) from None
     if "lock" in answer:
         return str(answer["lock"])
-    raise _explained(project, str(answer["kind"]), str(answer["error"]))
+    # Where it looked is nobody's concern, and gone.
+    said = str(answer["error"]).replace(f"{folder}/cache/", "")
+    raise _explained(project, str(answer["kind"]), said.replace(hub.token or "\0", "***"))
 
 
 def _variables(hub: Hub, cache: Path) -> dict[str, str]:
@@ -100,22 +102,21 @@ def _variables(hub: Hub, cache: Path) -> dict[str, str]:
 
 
 def _explained(project: Project, kind: str, said: str) -> KernelActionsError:
-    name, _, rest = said.partition(": ")
     where = Place(project.file.path)
-    # The one that the message names, where it names one.
-    named = next((one for one in project.dependencies if one in rest), "")
+    # The one that the message names, where it names one: as it is, or as its folder.
+    named = next((one for one in project.dependencies if one in said or one.replace("/", "--") in said), "")
     if named:
         where = project.file.place(("tool", "kernels", "dependencies", named))
-    if kind != "input":
+    if kind == "surroundings":
         return WrongSurroundings(f"kernels cannot lock: {said}")
-    if "trust" in rest:
+    if kind == "trust":
+        needed = "" if said in project.dependencies else ", and another kernel needs it"
         return WrongInput(
-            f"{named or 'a kernel'} is not of a publisher that the Hub lists as trusted",
+            f"{said} is not of a publisher that the Hub lists as trusted{needed}",
             where=where,
-            repair="if you trust it, say so in [tool.kernel-actions]: "
-            f'trust-remote-code = ["{named or "owner/name"}"]',
+            repair=f'if you trust it, say so in [tool.kernel-actions]: trust-remote-code = ["{said}"]',
         )
-    return WrongInput(f"kernels cannot lock: {rest or name}", where=where)
+    return WrongInput(f"kernels cannot lock: {said.partition(': ')[2] or said}", where=where)
 
 
 def changes(hub: Hub, before: Sequence[Locked], after: Sequence[Locked]) -> tuple[Change, ...]:
@@ -167,12 +168,13 @@ def check_platforms(path: Path, found: Sequence[Change], wanted: Sequence[Platfo
         raise KernelFailed(missing[0].what, where=missing[0].where, repair=missing[0].repair, others=others)
 
 
-def locked_before(path: Path) -> tuple[Locked, ...]:
-    """The locked kernels of a lock that is to be replaced: none where it is missing or cannot be read."""
-    if not path.exists():
+def locked_before(path: Path, data: bytes | None) -> tuple[Locked, ...]:
+    """The locked kernels of a lock that is to be replaced, which holds ``data``: none where it is missing or
+    cannot be read."""
+    if data is None:
         return ()
     try:
-        return lockfile.read(path)
+        return lockfile.decode(data, path)
     except WrongInput as error:
         console.say(f"warning: {error.what}: {path} is written anew")
         return ()
