@@ -17,6 +17,7 @@ import fnmatch
 import glob
 import json
 import os
+import shlex
 import shutil
 import stat
 import tempfile
@@ -37,7 +38,7 @@ from kernel_actions.errors import (
 )
 from kernel_actions.hub import client
 from kernel_actions.hub.client import Hub, RemoteFile
-from kernel_actions.lock import lockfile, platforms, project
+from kernel_actions.lock import check, lockfile, platforms, project
 from kernel_actions.lock.lockfile import Locked
 from kernel_actions.lock.platforms import Platform
 from kernel_actions.release import plan
@@ -80,12 +81,16 @@ def run(options: Options) -> int:
     found = project.read(Path(options.project))
     wanted_platforms = lock.wanted_platforms(options.platforms, found)
     locked = lockfile.read(found.lock_path)
+    check.raise_all(found.lock_path, tuple(check.declared(found, locked)))
+    if options.prune and not options.cache:
+        raise WrongInput("--prune is for a folder of its own", repair="name it with --cache")
     cache = cache_folder(options.cache)
     time = source_date()
     hub = client.connect(options.hub, options.token)
     wanted = choose(hub, locked, wanted_platforms, found.lock_path)
     fetched = [_store(hub, one, cache, time) for one in wanted]
-    if any(fetched) and all(path.name.startswith(_FOLDER) for path in cache.iterdir()):
+    removed = _prune(cache, wanted, time) if options.prune else 0
+    if (any(fetched) or removed) and all(path.name.startswith(_FOLDER) for path in cache.iterdir()):
         # It was made for this, and is a layer as it is.
         os.utime(cache, (time, time))
     _print(options.format, cache, wanted, fetched)
@@ -196,7 +201,7 @@ def check_path(name: str, repo_id: str) -> None:
 def _store(hub: Hub, wanted: Wanted, cache: Path, time: int) -> int:
     """Have everything that is wanted in ``cache``, and return how many files had to be fetched."""
     one = wanted.locked
-    folder = cache / f"{_FOLDER}{one.repo_id.replace('/', '--')}"
+    folder = _folder(cache, one)
     blobs = folder / "blobs"
     snapshot = folder / "snapshots" / one.commit
     if not _missing(wanted, blobs) and _is_complete(folder, wanted):
@@ -216,16 +221,48 @@ def _store(hub: Hub, wanted: Wanted, cache: Path, time: int) -> int:
             for unit in sorted({_unit(path) for path in wanted.files}):
                 part = {path: file for path, file in wanted.files.items() if _unit(path) == unit}
                 _link(snapshot, unit, part, blobs, temporary)
+            if one.branch:
+                _write_ref(folder / "refs" / one.branch, one.commit, temporary)
         # With the list of all files, a snapshot without some of them would count as cut off.
         listing = folder / "trees" / f"{one.commit}.json"
         if not _holds_all(listing, snapshot):
             listing.unlink(missing_ok=True)
             with suppress(OSError):
                 listing.parent.rmdir()
-        if one.branch:
-            _write_ref(folder / "refs" / one.branch, one.commit)
         _stamp(folder, wanted, time)
+        if not _is_complete(folder, wanted):
+            # Where two names of files are one, most likely: a file system that takes `A` for `a`.
+            raise WrongSurroundings(
+                f"{folder} does not hold {one.repo_id} as it was written there",
+                repair="give a folder on another file system by --cache",
+            )
     return len(missing)
+
+
+def _folder(cache: Path, one: Locked) -> Path:
+    """The folder of a repository in the cache."""
+    return cache / f"{_FOLDER}{one.repo_id.replace('/', '--')}"
+
+
+def _prune(cache: Path, wanted: Sequence[Wanted], time: int) -> int:
+    """Remove from the cache of kernels what is not wanted, and return how much that was."""
+    kept = {path for one in wanted for path in _ours(_folder(cache, one.locked), one)}
+    removed = 0
+    for folder in sorted(cache.glob(f"{_FOLDER}*")):
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        with _alone_in(folder):
+            # What is inside of a folder before the folder itself.
+            for path in sorted({folder, *folder.rglob("*")} - kept, reverse=True):
+                if path.is_dir() and not path.is_symlink():
+                    path.rmdir()
+                else:
+                    path.unlink()
+                removed += 1
+    if removed:
+        for one in wanted:
+            _stamp(_folder(cache, one.locked), one, time)
+    return removed
 
 
 def _missing(wanted: Wanted, blobs: Path) -> dict[str, RemoteFile]:
@@ -266,27 +303,37 @@ def _blob_name(file: RemoteFile) -> str:
 def _is_blob(path: Path, file: RemoteFile) -> bool:
     """Whether the cache has exactly these bytes, by their hash and not by their name alone."""
     try:
-        if path.is_symlink() or path.stat().st_size != file.size:
-            return False
-        return client.local_file(path).is_same(file)
+        return not path.is_symlink() and _is_same(path, file)
     except OSError:
         return False
+
+
+def fetch(hub: Hub, repo_id: str, commit: str, files: Mapping[str, RemoteFile], folder: Path) -> None:
+    """Download ``files``, which are by path in the repository, into ``folder``.
+
+    Raises ``WrongSurroundings`` for one that is not, byte for byte, what the Hub lists.
+    """
+    client.download(hub, repo_id, commit, [glob.escape(path) for path in sorted(files)], folder)
+    for path, file in sorted(files.items()):
+        found = folder / path
+        if found.is_symlink() or not found.is_file() or not _is_same(found, file):
+            raise WrongSurroundings(
+                f"{path} of {repo_id} did not arrive as the Hub lists it", repair="run again"
+            )
+
+
+def _is_same(path: Path, file: RemoteFile) -> bool:
+    return path.stat().st_size == file.size and client.local_file(path).is_same(file)
 
 
 def _fetch(hub: Hub, one: Locked, missing: Mapping[str, RemoteFile], blobs: Path, temporary: Path) -> None:
     """Download the files into ``blobs``, each checked before it gets its name there."""
     target = temporary / "files"
-    patterns = [glob.escape(path) for path in sorted(missing)]
-    client.download(hub, one.repo_id, one.commit, patterns, target)
+    fetch(hub, one.repo_id, one.commit, missing, target)
     for path, file in sorted(missing.items()):
-        source = target / path
-        if source.is_symlink() or not source.is_file() or not client.local_file(source).is_same(file):
-            raise WrongSurroundings(
-                f"{path} of {one.repo_id} did not arrive as the Hub lists it", repair="run again"
-            )
-        source.chmod(0o644)
+        (target / path).chmod(0o644)
         # Where two paths have the same bytes, the second replaces the first.
-        os.replace(source, blobs / _blob_name(file))
+        os.replace(target / path, blobs / _blob_name(file))
     shutil.rmtree(target)
 
 
@@ -319,16 +366,16 @@ def _replace_link(path: Path, link: str, temporary: Path) -> None:
     os.replace(made, path)
 
 
-def _write_ref(path: Path, commit: str) -> None:
+def _write_ref(path: Path, commit: str, temporary: Path) -> None:
     """Name the locked commit as the version's: where the network is off, ``get_kernel(version=…)`` looks
     there."""
     with suppress(OSError):
         if path.read_text() == commit:
             return
     _make_folder(path.parent)
-    path.unlink(missing_ok=True)
-    path.write_text(commit)
-    path.chmod(0o644)
+    made = temporary / "ref"
+    made.write_text(commit)
+    os.replace(made, path)
 
 
 def _make_folder(path: Path) -> None:
@@ -430,7 +477,7 @@ def _print(form: str, cache: Path, wanted: Sequence[Wanted], fetched: Sequence[i
     with github.untrusted_output():
         print(console.table(_HEADER, rows))
         print()
-        print(f"Load it without a network by: HF_HUB_CACHE={cache} HF_HUB_OFFLINE=1")
+        print(f"Load it without a network by: HF_HUB_CACHE={shlex.quote(str(cache))} HF_HUB_OFFLINE=1")
     if form == "github":
         github.set_outputs({"cache": str(cache)})
         title = f"{len(wanted)} locked kernel{'' if len(wanted) == 1 else 's'} are in the cache"

@@ -790,6 +790,12 @@ DOWNLOAD = Command(
             "cache",
             "Folder of the cache, to be named by HF_HUB_CACHE. Empty: the one that kernels uses here.",
         ),
+        Option(
+            "prune",
+            "Remove from that folder the kernels, commits and files that are not locked.",
+            default="false",
+            kind="boolean",
+        ),
         HUB,
         READ_TOKEN,
         FORMAT,

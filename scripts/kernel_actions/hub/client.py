@@ -29,6 +29,7 @@ from kernel_actions.errors import Interrupted, KernelActionsError, WrongInput, W
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi
+    from huggingface_hub.hf_api import RepoFile
 
 DEFAULT_ADDRESS = "https://huggingface.co"
 # Where to ask for the right to publish kernels, which a Hub account does not have from the start.
@@ -539,17 +540,30 @@ def _change_operations(
 
 
 def remote_files(hub: Hub, repo_id: str, revision: str) -> dict[str, RemoteFile]:
-    """All files at ``revision``, by path."""
+    """All files at ``revision``, by path. Raises ``WrongSurroundings`` for a list that cannot be one."""
     from huggingface_hub.hf_api import RepoFile
 
     with _explained(hub, f"read {repo_id}"):
-        return {
-            entry.path: RemoteFile(entry.blob_id, entry.lfs.sha256 if entry.lfs else None, entry.size)
-            for entry in hub.api.list_repo_tree(
-                repo_id, recursive=True, revision=revision, repo_type="kernel"
-            )
-            if isinstance(entry, RepoFile)
-        }
+        try:
+            return {
+                entry.path: _remote_file(entry)
+                for entry in hub.api.list_repo_tree(
+                    repo_id, recursive=True, revision=revision, repo_type="kernel"
+                )
+                if isinstance(entry, RepoFile)
+            }
+        except (KeyError, TypeError, AttributeError) as error:
+            raise WrongSurroundings(
+                f"{hub.address} lists the files of {repo_id} in no way that is known: {error}"
+            ) from error
+
+
+def _remote_file(entry: RepoFile) -> RemoteFile:
+    sha256 = entry.lfs.sha256 if entry.lfs else None
+    is_known = isinstance(entry.path, str) and type(entry.size) is int and entry.size >= 0
+    if not is_known or not isinstance(entry.blob_id, str) or not isinstance(sha256, str | None):
+        raise TypeError(f"{entry.path!r} has {entry.size!r} bytes, and the hash {entry.blob_id!r}")
+    return RemoteFile(entry.blob_id, sha256, entry.size)
 
 
 def _operations(

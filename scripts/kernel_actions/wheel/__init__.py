@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_actions import __version__, built, console, download, github, manifest, markdown
-from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput, WrongSurroundings
+from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
 from kernel_actions.hub import client
 from kernel_actions.hub.client import Hub, RemoteFile
 from kernel_actions.release import plan, record
@@ -254,7 +254,7 @@ def _published(options: Options, folder: Path, version: str) -> list[Source]:
     texts = {
         path: file for path, file in files.items() if _LICENSES.fullmatch(path) and file.size <= _LARGEST
     }
-    _fetch(hub, repo_id, commit, wanted | texts, folder)
+    download.fetch(hub, repo_id, commit, wanted | texts, folder)
     known = _record(hub, repo_id, commit, files)
     licenses = tuple(folder / path for path in sorted(texts)) or _licenses_of_main(
         hub, repo_id, folder / "main"
@@ -267,17 +267,6 @@ def _published(options: Options, folder: Path, version: str) -> list[Source]:
     return sources
 
 
-def _fetch(hub: Hub, repo_id: str, commit: str, wanted: dict[str, RemoteFile], folder: Path) -> None:
-    import glob
-
-    client.download(hub, repo_id, commit, [glob.escape(path) for path in sorted(wanted)], folder)
-    for path, file in wanted.items():
-        if not (folder / path).is_file() or not client.local_file(folder / path).is_same(file):
-            raise WrongSurroundings(
-                f"{path} of {repo_id} did not arrive as the Hub lists it", repair="run again"
-            )
-
-
 def _licenses_of_main(hub: Hub, repo_id: str, folder: Path) -> tuple[Path, ...]:
     """The licence files that are beside the card."""
     files = client.remote_files(hub, repo_id, client.MAIN)
@@ -288,7 +277,7 @@ def _licenses_of_main(hub: Hub, repo_id: str, folder: Path) -> tuple[Path, ...]:
         console.say(f"warning: {repo_id} has no licence file for the wheels")
         return ()
     folder.mkdir()
-    _fetch(hub, repo_id, client.MAIN, texts, folder)
+    download.fetch(hub, repo_id, client.MAIN, texts, folder)
     return tuple(folder / path for path in sorted(texts))
 
 

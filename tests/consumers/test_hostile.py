@@ -1,0 +1,195 @@
+"""What a hostile or broken Hub, cache, variant or project does to those who use kernels: nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import HfApi
+
+from tests.consumers.conftest import Proxy
+from tests.consumers.helpers import CPU, CUDA, project, publish, run
+from tests.consumers.test_download import listed
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was said, which has to be one line, but for what was fetched."""
+    lines = [
+        line for line in capsys.readouterr().err.splitlines() if not line.startswith(("Fetching", "warning"))
+    ]
+    assert len(lines) == 1 and "Traceback" not in lines[0] and "this is a bug" not in lines[0], lines
+    return lines[0]
+
+
+@pytest.mark.parametrize("mode", ["check", "update"])
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_a_lock_that_is_no_file_is_neither_waited_for_nor_replaced(
+    api: HfApi, hub: str, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str, kind: str
+) -> None:
+    publish(api, repo)
+    folder = project(tmp_path, {repo: 1})
+    lock = folder / "kernels.lock"
+    os.mkfifo(lock) if kind == "pipe" else lock.mkdir()
+    assert run("lock", "--mode", mode, "--project", folder, "--hub", hub) == 2
+    assert "is not a regular file" in one_line(capsys)
+    assert lock.is_fifo() or lock.is_dir()
+
+
+def test_a_hub_that_cannot_say_whom_it_trusts_is_not_taken_for_one_that_does_not(
+    api: HfApi, proxied: Proxy, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(api, repo)
+    folder = project(tmp_path, {repo: 1})
+    for status, code, said in ((503, 3, "503"), (404, 2, "not of a publisher that the Hub lists as trusted")):
+
+        def edit(path: str, true: int, body: bytes, status: int = status) -> tuple[int, bytes]:
+            return (status, b"") if path.startswith("/api/organizations/") else (true, body)
+
+        assert run("lock", "--mode", "update", "--project", folder, "--hub", proxied(edit)) == code
+        assert said in one_line(capsys)
+
+
+def test_a_kernel_that_another_one_needs_is_named_where_it_is_not_trusted(
+    api: HfApi, distrustful: str, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(api, repo)
+    publish(api, f"{repo}-a", **{"kernel-depends": [{"repo-id": repo, "version": 1}]})
+    asked = ("lock", "--mode", "update", "--project", tmp_path, "--hub", distrustful)
+    project(tmp_path, {f"{repo}-a": 1}, f'trust-remote-code = ["{repo}-a"]')
+    assert run(*asked) == 2
+    said = one_line(capsys)
+    assert f"{repo} is not of a publisher" in said and f'trust-remote-code = ["{repo}"]' in said
+    assert "and another kernel needs it" in said
+
+
+def test_what_kernels_says_names_no_temporary_folder(
+    api: HfApi, hub: str, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(api, repo, **{"python-depends": 3})
+    folder = project(tmp_path, {repo: 1})
+    assert run("lock", "--mode", "update", "--project", folder, "--hub", hub) == 2
+    said = one_line(capsys)
+    assert (
+        "Cannot parse metadata" in said and "pyproject.toml:2" in said and "/tmp/kernel-actions-" not in said
+    )
+
+
+def test_a_lock_of_something_else_than_is_declared_is_not_downloaded(
+    api: HfApi, hub: str, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(api, repo)
+    publish(api, repo, version=2)
+    folder = project(tmp_path, {repo: 1})
+    assert run("lock", "--mode", "update", "--project", folder, "--hub", hub) == 0
+    project(tmp_path, {repo: 2, f"{repo}-more": 1})
+    capsys.readouterr()
+    assert run("download", "--project", folder, "--hub", hub, "--cache", tmp_path / "c") == 1
+    said = capsys.readouterr().err
+    assert f"{repo} is locked at version 1, not 2" in said and f"{repo}-more is not locked" in said
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_folder_is_pruned_to_what_is_locked(
+    api: HfApi, hub: str, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(api, repo, [CPU, CUDA], release="1.0.0")
+    publish(api, f"{repo}-b")
+    folder = project(tmp_path / "p", {repo: 1, f"{repo}-b": 1})
+    cache = tmp_path / "cache"
+    asked = ("download", "--project", folder, "--hub", hub)
+    assert run("lock", "--mode", "update", "--project", folder, "--hub", hub) == 0
+    assert run(*asked, "--cache", cache) == 0
+    publish(api, repo, [CPU], release="1.1.0")
+    project(tmp_path / "p", {repo: 1})
+    assert run("lock", "--mode", "update", "--project", folder, "--hub", hub) == 0
+    assert run(*asked, "--cache", tmp_path / "fresh") == 0
+    # What an import leaves behind goes as well, and what is not of a kernel stays.
+    (bytecode,) = cache.glob(f"*{repo.rpartition('/')[2]}/snapshots/*/build/{CPU}")
+    (bytecode / "__pycache__").mkdir()
+    (bytecode / "__pycache__" / "x.pyc").write_bytes(b"x")
+    assert run(*asked, "--cache", cache) == 0
+    assert len(list(cache.glob("*/snapshots/*"))) == 3
+    assert run(*asked, "--cache", cache, "--prune") == 0
+    assert listed(cache) == listed(tmp_path / "fresh")
+    (cache / "other").write_text("x")
+    assert run(*asked, "--cache", cache, "--prune") == 0
+    assert (cache / "other").exists()
+    capsys.readouterr()
+    assert run(*asked, "--prune") == 2
+    assert "--prune is for a folder of its own" in one_line(capsys)
+
+
+def tree(change: Any) -> Any:
+    """Answers of a Hub whose lists of files are changed."""
+
+    def edit(path: str, status: int, body: bytes) -> tuple[int, bytes]:
+        if "/tree/" not in path:
+            return status, body
+        files = json.loads(body)
+        change(files)
+        return status, json.dumps(files).encode()
+
+    return edit
+
+
+def _each(**values: object) -> Any:
+    return lambda files: [one.update(values) for one in files if one["type"] == "file"]
+
+
+def _more(path: object) -> Any:
+    return lambda files: files.append({**files[-1], "path": path, "type": "file"})
+
+
+LIES: dict[str, Any] = {
+    "a size": _each(size=3),
+    "no size": _each(size=None),
+    "a negative size": _each(size=-1),
+    "a hash": _each(oid="f" * 40),
+    "no hash": _each(oid=None),
+    "a path for a hash": _each(oid="../" * 13 + "x"),
+    "a number for a path": _more(7),
+    "a way out": _more(f"build/{CPU}/../../../../evil"),
+    "a way out by a variant": _more("build/../evil"),
+    "an absolute path": _more("/tmp/evil"),
+    "a terminal's orders": _more(f"build/{CPU}/\x1b[2J"),
+    "a file below a file": _more(f"build/{CPU}/__init__.py/evil.py"),
+    "a file that is not there": _more(f"build/{CPU}/missing.py"),
+    "no list": lambda files: files.clear(),
+}
+
+
+# Those that are told apart at another place each.
+QUICK = ("a size", "no size", "a hash", "a path for a hash", "a way out", "a file below a file")
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        pytest.param(lie, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        for name, lie in LIES.items()
+    ],
+)
+def test_a_hub_that_lies_about_its_files_is_found_out(
+    api: HfApi, proxied: Proxy, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], lie: Any
+) -> None:
+    commit = publish(api, repo, release="1.0.0")
+    folder = project(tmp_path / "p", {repo: 1})
+    locked = {"dependency": {"repo-id": repo, "version": 1}, "lock": {"commit": commit}}
+    (folder / "kernels.lock").write_text(json.dumps([locked]))
+    liar = proxied(tree(lie))
+    asked = ("--project", folder, "--hub", liar)
+    assert run("download", *asked, "--cache", tmp_path / "c" / "cache") in (1, 2, 3)
+    one_line(capsys)
+    wheel = ("wheel", "--repo-id", repo, "--hub", liar, "--revision", commit)
+    assert run(*wheel, "--output", tmp_path / "dist") in (1, 2, 3)
+    one_line(capsys)
+    assert not (tmp_path / "dist").exists()
+    # Nothing that loads, no half of anything, and nothing outside.
+    assert not list((tmp_path / "c").rglob("__init__.py"))
+    assert not list(tmp_path.rglob("*evil*")) and not list(tmp_path.rglob(".kernel-actions-*"))
+    run("lock", *asked)
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err and "this is a bug" not in said.err and "\x1b" not in said.out
