@@ -46,16 +46,24 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Com
     Raises ``WrongInput``, and ``SystemExit`` for ``--help`` and ``--version``.
     """
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        close = _nearest(arguments[0], COMMANDS)
+        close = nearest(arguments[0], COMMANDS)
         raise WrongInput(
             f"no command is named {arguments[0]!r}",
             repair=f"did you mean {close}?" if close else f"one of {', '.join(COMMANDS)}",
         )
     if list(arguments[:2]) == ["matrix", "explain"]:
+        if not arguments[2:]:
+            raise WrongInput(
+                "matrix explain needs the name of a variant",
+                repair="`matrix --scope all` lists them: kernel-actions matrix explain VARIANT",
+            )
         arguments = ["matrix", "--explain", *arguments[2:]]
+    if list(arguments[:2]) == ["wheel", "index"]:
+        arguments = ["wheel", "--index-only", *arguments[2:]]
     options = Options()
     if arguments and arguments[0] in COMMANDS:
         command = COMMANDS[arguments[0]]
+        _refuse_secrets(command, arguments[1:])
         given = plain(command, arguments[1:])
         if given is None:
             from kernel_actions import usage
@@ -77,6 +85,17 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Com
         folders = environment.get("KA_KERNEL_DIR", "").splitlines() or ["."]
         options.kernel_dirs = [Path(folder) for folder in folders]
     return command, options
+
+
+def _refuse_secrets(command: Command, arguments: Sequence[str]) -> None:
+    """Raises ``WrongInput`` where ``arguments`` hold a secret of ``command``; without repeating it."""
+    names = {argument.partition("=")[0] for argument in arguments}
+    for option in command.options:
+        if option.secret and f"--{option.name}" in names:
+            raise WrongInput(
+                f"--{option.name} is a secret, and everybody on the machine can read arguments",
+                repair=f"set the variable {option.variable}",
+            )
 
 
 def plain(command: Command, arguments: Sequence[str]) -> dict[str, Any] | None:
@@ -138,7 +157,7 @@ def _value(option: Option, given: Any, environment: Mapping[str, str]) -> Any:
         except ValueError as error:
             raise WrongInput(f"--{option.name} is {text!r}, which is not a whole number") from error
     if option.kind == "choice" and text not in option.choices:
-        close = _nearest(text, option.choices)
+        close = nearest(text, option.choices)
         raise WrongInput(
             f"--{option.name} is {text!r}, which is not one of {', '.join(option.choices)}",
             repair=f"did you mean {close}?" if close else "",
@@ -146,7 +165,8 @@ def _value(option: Option, given: Any, environment: Mapping[str, str]) -> Any:
     return text
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The one of ``known`` that ``name`` may be meant for; empty when none is like it."""
     import difflib  # Not at the top: it takes a twentieth of the time of a quick command.
 
     return "".join(difflib.get_close_matches(name, known, n=1))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 
 from kernel_actions import __version__
+from kernel_actions.cli import nearest
 from kernel_actions.errors import WrongInput
 from kernel_actions.options import COMMANDS, Command
 
@@ -15,7 +17,12 @@ DESCRIPTION = "Takes a GPU kernel in the kernel-builder format from a commit to 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise WrongInput(message, repair=f"see: {self.prog} --help")
+        repair = f"see: {self.prog} --help"
+        if unknown := re.match(r"unrecognized arguments: (--[^\s=]+)", message):
+            names = [name for name in self._option_string_actions if name.startswith("--")]
+            if close := nearest(unknown[1], names):
+                repair = f"did you mean {close}? {repair}"
+        raise WrongInput(message, repair=repair)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -39,11 +39,31 @@ def test_secrets_are_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     for command in COMMANDS.values():
         for option in command.options:
             if option.secret:
-                assert cli.main([command.name, f"--{option.name}", "x"]) == 2
+                for given in ([f"--{option.name}", "hf_x"], [f"--{option.name}=hf_x"]):
+                    assert cli.main([command.name, *given]) == 2
+                    said = capsys.readouterr().err
+                    assert option.variable in said
+                    assert "hf_x" not in said
     parsed = cli.parse(["upload"], {"KA_TOKEN": "hf_x"})
     assert parsed is not None
     assert parsed[1].token == "hf_x"
-    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "repair"),
+    [
+        (["matrx"], "did you mean matrix?"),
+        (["matrix", "--scpoe", "pr"], "did you mean --scope?"),
+        (["matrix", "--scpoe=pr"], "did you mean --scope?"),
+        (["hub", "--dta", "x"], "did you mean --data?"),
+        (["matrix", "--zzzz"], "see: kernel-actions matrix --help"),
+        (["matrix", "explain"], "kernel-actions matrix explain VARIANT"),
+    ],
+)
+def test_a_mistyped_command_line_says_what_may_be_meant(arguments: list[str], repair: str) -> None:
+    with pytest.raises(WrongInput) as raised:
+        cli.parse(arguments, {})
+    assert repair in (raised.value.repair or "")
 
 
 def test_no_command_says_how_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
