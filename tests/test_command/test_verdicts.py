@@ -89,6 +89,16 @@ def test_passing(kernel: Path, tmp_path: Path) -> None:
             id="not loaded",
         ),
         pytest.param(
+            MARKED + "def test_a(): raise OSError('no network')\n",
+            "failed", (0, 1, 0, 0), "OSError: no network (none of them loaded the kernel: load it by "
+            'get_kernel("test/tiny", version=1, trust_remote_code=True))', id="failed for another name",
+        ),
+        pytest.param(
+            LOADED + "def test_a(kernal): pass\n",
+            "failed", (0, 1, 0, 0), "tests/test_tiny.py::test_a: fixture 'kernal' not found",
+            id="no such fixture",
+        ),
+        pytest.param(
             LOADED + "@pytest.fixture\ndef broken():\n    yield\n    raise OSError('gone')\n"
             "def test_a(broken): pass\n",
             "failed", (0, 1, 0, 0), "OSError: gone", id="error after a test",

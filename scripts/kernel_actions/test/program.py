@@ -398,6 +398,8 @@ def _said(error: BaseException) -> str:
     """What an error says, in one line, with its type unless it is a failed assertion."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
+    if isinstance(error, pytest.FixtureLookupError) and error.argname:
+        return f"fixture {error.argname!r} not found"
     return _first_line(pytest.ExceptionInfo.from_exception(error).exconly(tryshort=True))
 
 

@@ -336,11 +336,17 @@ def _nothing_tested(
 ) -> Reason | None:
     """Why a run that came to its end has not tested the variant; ``None`` when it has."""
     name = variant.name
+    end = progress.end or {}
+    repo_id = kernel.repo_id or f"local/{kernel.name}"
+    load = f'load it by get_kernel("{repo_id}", version={kernel.version}, trust_remote_code=True)'
     if report.failed:
         first = report.failures[0]
         total = report.passed + report.failed
         text = f"{name}: {report.failed} of {total} tests failed; {first.test}: {first.reason}"
-        return Reason("failed", text, "", first.path, first.line)
+        # As with another repository's name, which is looked for on the Hub.
+        is_unloaded = not report.passed and end.get("is_loaded") is not True
+        repair = f"none of them loaded the kernel: {load}" if is_unloaded else ""
+        return Reason("failed", text, repair, first.path, first.line)
     passed = progress.count("passed", own=True)
     if report.not_run:
         # As after pytest.exit(returncode=0), and with --collect-only, --setup-only and the like.
@@ -356,13 +362,10 @@ def _nothing_tested(
         text = f"{name}: 0 tests ran"
         repair = f"mark the kernel's tests with @pytest.mark.{request.marker}" if request.marker else ""
         return Reason("none-selected", text, repair, "tests" if request.paths == ("tests",) else None)
-    end = progress.end or {}
     if end.get("is_loaded") is not True:
         others = end.get("others")
         instead = f" (they loaded {others[0]})" if isinstance(others, list) and others else ""
-        repo_id = kernel.repo_id or f"local/{kernel.name}"
         text = f"{name}: the tests passed without loading the kernel{instead}"
-        load = f'load it by get_kernel("{repo_id}", version={kernel.version}, trust_remote_code=True)'
         return Reason("not-loaded", text, load, "tests")
     if report.gpus and end.get(f"uses_{variant.backend}") is False:
         if end.get(f"sees_{variant.backend}") is False:
