@@ -825,14 +825,21 @@ WHEEL = Command(
             "index-address",
             "Where the wheels will be served, as in https://example.org/wheels. Empty: beside the index.",
         ),
+        Option(
+            "index-only",
+            "Make no wheel: write the index of those that are in the folder (also: wheel index).",
+            default="false",
+            kind="boolean",
+        ),
         HUB,
         READ_TOKEN,
         FORMAT,
     ),
     outputs=(
-        Output("wheels", "Paths of the wheels, as a JSON list."),
+        Output("wheels", "Paths of the wheels that were made, as a JSON list."),
         Output("index", "Path of the package index; empty without one."),
     ),
+    light_with="index_only",
 )
 
 FRESHNESS = Command(

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import HfApi
+from huggingface_hub import CommitOperationAdd, HfApi
 
 from tests.consumers.conftest import Proxy
-from tests.consumers.helpers import CPU, CUDA, project, publish, run
+from tests.consumers.helpers import (
+    CPU,
+    CUDA,
+    program,
+    project,
+    publish,
+    run,
+    user_environment,
+    variant_files,
+    write_variant,
+)
 from tests.consumers.test_download import listed
+from tests.integration.conftest import git
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -193,3 +207,120 @@ def test_a_hub_that_lies_about_its_files_is_found_out(
     run("lock", *asked)
     said = capsys.readouterr()
     assert "Traceback" not in said.err and "this is a bug" not in said.err and "\x1b" not in said.out
+
+
+def kernel_folder(folder: Path, variant: str = CPU, name: str = "gray", **more: bytes) -> Path:
+    """A kernel's folder with a variant, which has ``more`` files by their paths."""
+    write_variant(folder / "build", variant, variant_files(name, variant=variant, digest=None) | more)
+    return folder
+
+
+def test_a_link_in_place_of_a_licence_publishes_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KA_TOKEN", "hf_planted")
+    root = tmp_path / "repository"
+    folder = kernel_folder(root / "kernels" / "gray")
+    git(root, "init", "--quiet")
+    (root / "LICENSE").write_text("Do what you want.\n")
+    (folder / "LICENSE").symlink_to("../../LICENSE")  # As repositories with many kernels do.
+    (folder / "COPYING").symlink_to("/proc/self/environ")
+    (folder / "NOTICE").symlink_to("../../.git/config")  # Where a checkout may keep its token.
+    (folder / "AUTHORS").symlink_to(tmp_path / "AUTHORS")
+    (tmp_path / "AUTHORS").write_text("secret")
+    assert run("wheel", folder, "--output", tmp_path / "dist") == 0
+    assert capsys.readouterr().err.count("is a link to no licence of the repository") == 3
+    (path,) = (tmp_path / "dist").iterdir()
+    with zipfile.ZipFile(path) as wheel:
+        names = [name for name in wheel.namelist() if "/licenses/" in name]
+        assert [name.rpartition("/")[2] for name in names] == ["LICENSE"]
+        assert wheel.read(names[0]) == b"Do what you want.\n"
+
+
+def test_names_with_special_meanings_stay_inside_of_the_package(tmp_path: Path) -> None:
+    names = [
+        "RECORD", "gray-1.2.0+torchcpu.dist-info/RECORD", "x.data/scripts/evil", "evil.pth", "a, b", "ü.py",
+    ]  # fmt: skip
+    folder = kernel_folder(tmp_path / "k", **dict.fromkeys(names, b"x"))
+    assert run("wheel", folder, "--output", tmp_path / "dist", "--wheel-version", "1.2.0") == 0
+    (path,) = (tmp_path / "dist").iterdir()
+    target = tmp_path / "target"
+    pip = [program("python"), "-m", "pip", "--isolated", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--target", target, path], check=True, env=user_environment(), capture_output=True)
+    assert {one.name for one in target.iterdir()} == {"gray", "gray-1.2.0+torchcpu.dist-info"}
+    assert all((target / "gray" / name).read_bytes() == b"x" for name in names)
+
+
+def test_a_variant_for_old_loaders_puts_nothing_beside_its_package(
+    api: HfApi, hub: str, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = repo.partition("/")[2].replace("-", "_")
+    files = variant_files(repo.partition("/")[2], digest=None)
+    folded = {f"build/{CPU}/{package}/__init__.py": files["__init__.py"]}
+    folded[f"build/{CPU}/metadata.json"] = files["metadata.json"]
+    api.create_repo(repo, repo_type="kernel")
+
+    def made(more: dict[str, bytes]) -> int:
+        operations = [CommitOperationAdd(path, data) for path, data in (folded | more).items()]
+        info = api.create_commit(repo, operations, commit_message="x", repo_type="kernel")
+        asked = ("wheel", "--repo-id", repo, "--hub", hub, "--revision", info.oid)
+        return run(*asked, "--wheel-version", "1.0.0", "--output", tmp_path / "dist")
+
+    assert made({}) == 0
+    (path,) = (tmp_path / "dist").iterdir()
+    assert {f"{package}/__init__.py", f"{package}/metadata.json"} <= set(zipfile.ZipFile(path).namelist())
+    for evil in ("evil.pth", "torch/__init__.py", f"{package}-1.0.0+torchcpu.dist-info/RECORD"):
+        capsys.readouterr()
+        assert made({f"build/{CPU}/{evil}": b"import os"}) == 1
+        assert f"which is not in its package {package}" in capsys.readouterr().err
+        api.delete_file(f"build/{CPU}/{evil}", repo, repo_type="kernel")
+
+
+def test_names_that_are_one_on_other_systems_make_no_wheel_for_those(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, (one, other) in enumerate((("A.py", "a.py"), ("\u00fc.py", "u\u0308.py"))):
+        folder = kernel_folder(tmp_path / str(number), **{one: b"", other: b""})
+        assert run("wheel", folder, "--output", tmp_path / "dist") == 1
+        assert "which are one file on macOS and Windows" in capsys.readouterr().err
+    assert not (tmp_path / "dist").exists()
+
+
+def test_a_name_with_two_dashes_is_one_that_installers_read(tmp_path: Path) -> None:
+    from packaging.utils import parse_wheel_filename
+
+    folder = kernel_folder(tmp_path / "k", name="layer--norm")
+    assert run("wheel", folder, "--output", tmp_path / "dist", "--index") == 0
+    (path,) = (tmp_path / "dist").glob("*.whl")
+    assert parse_wheel_filename(path.name)[0] == "layer-norm"
+    assert (tmp_path / "dist" / "simple" / "layer-norm" / "index.html").is_file()
+    with zipfile.ZipFile(path) as wheel:
+        assert "layer__norm/__init__.py" in wheel.namelist()
+
+
+def test_files_that_are_no_wheels_are_told_of_whatever_is_in_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = kernel_folder(tmp_path / "k")
+    dist = tmp_path / "dist"
+    assert run("wheel", folder, "--output", dist, "--wheel-version", "1.0.0") == 0
+    (path,) = dist.iterdir()
+    whole = path.read_bytes()
+    kinds = random.Random(1)
+    for _ in range(300):
+        data = bytearray(whole)
+        for _ in range(kinds.randint(1, 8)):
+            data[kinds.randrange(len(data))] = kinds.randrange(256)
+        path.write_bytes(data[: kinds.choice((len(data), kinds.randrange(len(data))))])
+        capsys.readouterr()
+        assert run("wheel", "index", "--output", dist) in (0, 2)
+        assert "this is a bug" not in capsys.readouterr().err
+    path.unlink()
+    for make in (os.mkfifo, os.mkdir):
+        make(path)
+        capsys.readouterr()
+        assert run("wheel", "index", "--output", dist) == 2
+        assert "is no file" in one_line(capsys)
+        path.unlink() if path.is_fifo() else path.rmdir()
+    assert run("wheel", "index", "--output", dist) == 2
+    assert "has no wheels" in one_line(capsys)

@@ -30,6 +30,7 @@ from tests.consumers.helpers import (
     write_variant,
 )
 from tests.golden import check_golden
+from tests.integration.conftest import ROOT
 
 GOLDEN = Path(__file__).parent / "golden"
 VARIANTS = (
@@ -333,8 +334,37 @@ def test_the_index_serves_pip_and_uv(tmp_path: Path) -> None:
     page = (dist / "simple" / "gray" / "index.html").read_text()
     assert 'href="https://example.org/wheels/gray-1.2.0%2Btorchcpu-py3-none-any.whl#sha256=' in page
     assert run(*asked, "--index-address", "javascript:x") == 2
-    (dist / "evil-1.0-py3-none-any.whl").write_bytes(b"PK")
-    assert run(*asked, "--index") == 2
+
+
+def test_an_index_is_made_of_wheels_that_are_there(tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    for name in ("gray", "layer-norm"):
+        folder = kernel_folder(tmp_path / name, name=name)
+        assert run("wheel", folder, "--output", dist, "--wheel-version", "1.2.0") == 0
+    # None of the packages that a wheel is made with is needed.
+    variables = user_environment(XDG_CACHE_HOME=str(tmp_path / "no-environment"))
+    finished = subprocess.run(
+        [ROOT / "scripts" / "kernel-actions", "wheel", "index", "--output", dist],
+        env={name: value for name, value in variables.items() if name != "KA_PYTHON"},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert (finished.returncode, finished.stdout) == (0, f"Index: {dist}/simple/index.html\n"), (
+        finished.stderr
+    )
+    assert not (tmp_path / "no-environment").exists()
+    assert [one.name for one in sorted((dist / "simple").iterdir())] == [
+        "gray", "index.html", "index.json", "layer-norm",
+    ]  # fmt: skip
+    # What is gone leaves the index, and what others put there stays.
+    next(dist.glob("gray-*.whl")).unlink()
+    (dist / "simple" / "mine").mkdir()
+    assert run("wheel", "index", "--output", dist) == 0
+    assert sorted(one.name for one in (dist / "simple").iterdir() if one.is_dir()) == ["layer-norm", "mine"]
+    assert [one.name for one in dist.glob("*.metadata")] == [
+        "layer_norm-1.2.0+torchcpu-py3-none-any.whl.metadata"
+    ]
 
 
 def installed(target: Path, code: str) -> str:

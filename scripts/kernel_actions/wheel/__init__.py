@@ -12,13 +12,14 @@ import hashlib
 import json
 import re
 import tempfile
+import unicodedata
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_actions import __version__, built, console, download, github, manifest, markdown
+from kernel_actions import __version__, built, console, download, git, github, manifest, markdown
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
 from kernel_actions.hub import client
 from kernel_actions.hub.client import Hub, RemoteFile
@@ -79,6 +80,9 @@ def run(options: Options) -> int:
 
     Raises ``KernelFailed`` for a variant that makes no wheel, ``WrongInput`` and ``WrongSurroundings``.
     """
+    if options.index_only:
+        _print(options.format, [], index.write(Path(options.output), options.index_address))
+        return EXIT_DONE
     seconds = download.source_date()
     version = metadata.version(options.wheel_version) if options.wheel_version else ""
     output = Path(options.output)
@@ -112,8 +116,10 @@ def make(source: Source, output: Path, seconds: int) -> Made:
         raise KernelFailed(f"has no {_METADATA}", where=Place(source.folder))
     # So were variants laid out that old loaders read: the package in a folder of its name.
     is_folded = "__init__.py" not in files
-    if is_folded and f"{kernel.package}/__init__.py" not in files:
-        raise KernelFailed("has no __init__.py", where=Place(source.folder))
+    if is_folded:
+        _check_folded(source.folder, kernel, files)
+    if not identity.platform.startswith("manylinux"):
+        _check_cases(source.folder, files)
     built.check_intact(built.BuiltVariant(source.folder, "", 0, None, "", ""))
     tag = identity.tag(uses_python=_check_libraries(source, identity, files))
     full = metadata.full_version(source.release, identity)
@@ -146,6 +152,31 @@ def _files(folder: Path) -> dict[str, Path]:
                 f"has a file {name!r}, whose name no builder makes", where=Place(folder)
             ) from error
     return files
+
+
+def _check_folded(folder: Path, kernel: Kernel, files: dict[str, Path]) -> None:
+    """Raise ``KernelFailed`` unless all that is installed would be in the kernel's own package: beside it,
+    Python runs what others put there, as in a file ``….pth``."""
+    if f"{kernel.package}/__init__.py" not in files:
+        raise KernelFailed("has no __init__.py", where=Place(folder))
+    for name in sorted(files.keys() - {_METADATA}):
+        if not name.startswith(f"{kernel.package}/") or name == f"{kernel.package}/{_METADATA}":
+            raise KernelFailed(
+                f"has a file {name!r}, which is not in its package {kernel.package}", where=Place(folder)
+            )
+
+
+def _check_cases(folder: Path, files: dict[str, Path]) -> None:
+    """Raise ``KernelFailed`` for two names that are one to macOS or Windows, where the wheel may go."""
+    seen: dict[str, str] = {}
+    for name in files:
+        other = seen.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
+        if other != name:
+            raise KernelFailed(
+                f"has files {other!r} and {name!r}, which are one file on macOS and Windows",
+                where=Place(folder),
+                repair="rename one of them",
+            )
 
 
 def _check_libraries(source: Source, identity: Identity, files: dict[str, Path]) -> bool:
@@ -222,12 +253,23 @@ def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _licenses(directory: Path) -> tuple[Path, ...]:
-    """The licence files of a folder."""
-    found = [
-        path
-        for path in sorted(directory.iterdir() if directory.is_dir() else [])
-        if _LICENSES.fullmatch(path.name) and path.is_file() and path.stat().st_size <= _LARGEST
-    ]
+    """The licence files of a folder.
+
+    A link to one elsewhere in the repository counts. No other does: what a link leads to is published.
+    """
+    listed = sorted(directory.iterdir()) if directory.is_dir() else []
+    found: list[Path] = []
+    for path in listed:
+        if not _LICENSES.fullmatch(path.name):
+            continue
+        target = path.resolve()
+        if path.is_symlink():
+            root = git.root(directory) or directory
+            if not target.is_relative_to(root.resolve()) or not _LICENSES.fullmatch(target.name):
+                console.say(f"warning: {path} is a link to no licence of the repository, and is left out")
+                continue
+        if target.is_file() and target.stat().st_size <= _LARGEST:
+            found.append(path)
     if not found:
         console.say(f"warning: {directory} has no licence file for the wheels")
     return tuple(found)
@@ -311,12 +353,16 @@ def _print(form: str, made: Sequence[Made], page: Path | None) -> None:
         return
     rows = [(one.variant, one.path.name, console.size(one.size)) for one in made]
     with github.untrusted_output():
-        print(console.table(_HEADER, rows))
+        if made:
+            print(console.table(_HEADER, rows) + ("\n" if page else ""))
         if page:
-            print(f"\nIndex: {page}")
+            print(f"Index: {page}")
     if form == "github":
         paths = json.dumps([str(one.path) for one in made])
         github.set_outputs({"wheels": paths, "index": str(page) if page else ""})
         whole = console.size(sum(one.size for one in made))
         title = f"{len(made)} wheel{'' if len(made) == 1 else 's'}, {whole}"
-        github.add_summary(markdown.join(markdown.heading("passed", title), markdown.table(_HEADER, rows)))
+        body = markdown.table(_HEADER, rows) if made else ""
+        github.add_summary(
+            markdown.join(markdown.heading("passed", title if made else "Package index"), body)
+        )

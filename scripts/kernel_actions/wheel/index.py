@@ -11,9 +11,11 @@ import html
 import json
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote, urlsplit
 
 from kernel_actions import built
@@ -47,11 +49,15 @@ def write(folder: Path, address: str) -> Path:
     """Write the index of all wheels in ``folder``, and return its page.
 
     ``address`` is where the wheels will be served; empty: where they are, relative to the index.
-    Raises ``WrongInput`` for a file that is no wheel, or an address that is none.
+    What an earlier index had of wheels that are gone is removed.
+
+    Raises ``WrongInput`` for a folder without wheels, a file that is none, or an address that is none.
     """
     if address and (urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).netloc):
         raise WrongInput(f"{address!r} is no address", repair="as in https://example.org/wheels")
     entries = [_read(path) for path in sorted(folder.glob("*.whl"))]
+    if not entries:
+        raise WrongInput("has no wheels", where=Place(folder), repair="give their folder by --output")
     projects: dict[str, list[Entry]] = {}
     for entry in entries:
         projects.setdefault(entry.project, []).append(entry)
@@ -66,7 +72,21 @@ def write(folder: Path, address: str) -> Path:
         base = f"{address.rstrip('/')}/" if address else "../../"
         built.write_whole(root / name / "index.html", _page(name, some, base).encode())
         built.write_whole(root / name / "index.json", _json(_listing(name, some, base)))
+    _remove_stale(folder, root, projects)
     return root / "index.html"
+
+
+def _remove_stale(folder: Path, root: Path, projects: Collection[str]) -> None:
+    """Remove the METADATA of wheels that are gone, and the pages of projects that have none any more."""
+    for path in folder.glob("*.whl.metadata"):
+        if not path.with_suffix("").exists():
+            path.unlink()
+    for page in root.glob("*/index.json"):
+        if page.parent.name not in projects:
+            page.unlink()
+            page.with_suffix(".html").unlink(missing_ok=True)
+            with suppress(OSError):  # Where somebody put more there.
+                page.parent.rmdir()
 
 
 _META = {"api-version": "1.1"}
@@ -80,19 +100,18 @@ def _read(path: Path) -> Entry:
     found = _WHEEL.fullmatch(path.name)
     if found is None:
         raise WrongInput("has a name that is not that of a wheel", where=Place(path), repair="remove it")
-    info = f"{found[1]}-{found[2]}.dist-info/METADATA"
+    if not path.is_file():
+        raise WrongInput("is no file", where=Place(path), repair="remove it")
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
-        with zipfile.ZipFile(path) as archive:
-            if archive.getinfo(info).file_size > _LARGEST_METADATA:
-                raise WrongInput("has a METADATA of more than 5 MB", where=Place(path), repair="remove it")
-            with archive.open(info) as inner:
-                metadata = inner.read(_LARGEST_METADATA)
-    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
+            metadata = _metadata(file, f"{found[1]}-{found[2]}.dist-info/METADATA")
+    except Exception as error:  # A ZIP file that is damaged raises whatever was come upon.
         raise WrongInput(f"is no wheel: {error}", where=Place(path), repair="remove it") from error
+    if len(metadata) > _LARGEST_METADATA:
+        raise WrongInput("has a METADATA of more than 5 MB", where=Place(path), repair="remove it")
     requires = re.search(rb"^Requires-Python: ([^\r\n]*)", metadata.partition(b"\n\n")[0], re.MULTILINE)
     return Entry(
         path=path,
@@ -103,6 +122,12 @@ def _read(path: Path) -> Entry:
         metadata=metadata,
         requires_python=requires[1].decode(errors="replace") if requires else "",
     )
+
+
+def _metadata(file: BinaryIO, name: str) -> bytes:
+    """The file ``name`` of a wheel, or as much of it as shows that it is too large."""
+    with zipfile.ZipFile(file) as archive, archive.open(name) as inner:
+        return inner.read(_LARGEST_METADATA + 1)
 
 
 def _root_page(names: Sequence[str]) -> str:

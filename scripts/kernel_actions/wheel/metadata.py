@@ -139,8 +139,11 @@ def full_version(release: str, identity: Identity) -> str:
 
 
 def stem(kernel: Kernel, full: str) -> str:
-    """What the wheel's name and that of its folder ``….dist-info`` begin with."""
-    return f"{kernel.package}-{full}"
+    """What the wheel's name and that of its folder ``….dist-info`` begin with.
+
+    A kernel's name may have two dashes in a row, and that of a wheel cannot.
+    """
+    return f"{re.sub('-+', '_', kernel.name)}-{full}"
 
 
 def core_metadata(kernel: Kernel, identity: Identity, full: str, licenses: Sequence[str]) -> str:
