@@ -248,6 +248,20 @@ def remote_address(directory: Path, remote: str) -> str:
     return printable(process.without_credentials(found))
 
 
+def default_branch(directory: Path) -> str:
+    """The branch that others start from: what ``origin`` said when it was cloned, else ``main``, or
+    ``master`` where only that is there."""
+    cloned = (_ask(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or "").strip()
+    if cloned.startswith("origin/"):
+        return printable(cloned.removeprefix("origin/"))
+    known = ("refs/heads/main", "refs/remotes/origin/main", "refs/heads/master", "refs/remotes/origin/master")
+    found = (_ask(directory, "for-each-ref", "--format=%(refname)", *known) or "").split()
+    # A repository without a commit has no branch yet, but the name of one.
+    names = found or [(_ask(directory, "symbolic-ref", "HEAD") or "").strip()]
+    has_only_master = all(name.endswith("/master") for name in names)
+    return "master" if has_only_master else "main"
+
+
 def has_remote(directory: Path, remote: str) -> bool:
     """Whether the repository knows ``remote`` by name."""
     return _ask(directory, "remote", "get-url", remote) is not None

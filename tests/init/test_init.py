@@ -43,6 +43,28 @@ def test_a_dry_run_shows_and_writes_nothing(repository: Path, initialize: Run) -
     assert files(repository) == before
 
 
+@pytest.mark.parametrize("branch", ["main", "master"])
+@pytest.mark.parametrize("has_commit", [False, True])
+def test_the_workflows_name_the_default_branch(
+    repository: Path, initialize: Run, branch: str, has_commit: bool
+) -> None:
+    git(repository, "symbolic-ref", "HEAD", f"refs/heads/{branch}")
+    if has_commit:
+        git(repository, "commit", "--quiet", "--allow-empty", "--message=x")
+        git(repository, "checkout", "--quiet", "-b", "other")
+    assert initialize(repository, USES, "--yes")[0] == 0
+    written = files(repository)
+    assert f"    branches: [{branch}]\n" in written[".github/workflows/build-and-test.yml"]
+    assert f"'origin/{branch}'" in written[".github/workflows/pr-compliance.yml"]
+    assert ("main" in written[".github/workflows/build-and-test.yml"].split()) is (branch == "main")
+
+
+def test_the_default_branch_is_the_one_of_origin(repository: Path, initialize: Run) -> None:
+    git(repository, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
+    assert initialize(repository, USES, "--yes")[0] == 0
+    assert "    branches: [trunk]\n" in files(repository)[".github/workflows/build-and-test.yml"]
+
+
 def test_without_a_terminal_nothing_is_written_unasked(
     repository: Path, initialize: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

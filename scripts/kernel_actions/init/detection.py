@@ -87,7 +87,8 @@ class GitHub:
 @dataclass(frozen=True)
 class Repository:
     """A repository with kernels. ``unread`` says of which folders build.toml cannot be read, and why;
-    ``uses`` is the reference to this suite in its workflows, where they have one and the same."""
+    ``uses`` is the reference to this suite in its workflows, where they have one and the same; ``branch``
+    is the default one."""
 
     root: Path
     is_git: bool
@@ -97,6 +98,7 @@ class Repository:
     uses: str = ""
     uses_kernels: bool = False
     unread: tuple[str, ...] = ()
+    branch: str = "main"
 
     @property
     def is_monorepo(self) -> bool:
@@ -146,6 +148,7 @@ def detect(folder: Path) -> Repository:
         uses=uses,
         uses_kernels=_uses_kernels(root),
         unread=tuple(str(error) for error in errors),
+        branch=git.default_branch(root) if top is not None else "main",
     )
 
 

@@ -62,7 +62,10 @@ def choose(
     known = templates.find()
     chosen = [_named(known, name) for name in names] if names else _fitting(repository, known)
     wanted = [
-        Wanted(WORKFLOWS / f"{PurePosixPath(one.name).name}.yml", stamped(templates.filled(one, uses)))
+        Wanted(
+            WORKFLOWS / f"{PurePosixPath(one.name).name}.yml",
+            stamped(templates.filled(one, uses, repository.branch)),
+        )
         for one in chosen
     ]
     return (*wanted, *_settings(repository, gpu_runner))

@@ -19,6 +19,9 @@ _REFERENCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+@[A-Za-z0-9
 _BY_HAND = re.compile(
     r"Copy it to \.github/workflows/ and replace `org` by the owner of the kernel-actions that you use\.\s*"
 )
+# The branch that the templates name, in what they do and in what they say.
+_MAIN = re.compile(r"(?<![\w.-])main(?![\w.-])(?!/)")
+_BRANCH = re.compile(r"[A-Za-z][A-Za-z0-9._/-]*")
 _LONGEST_COMMENT = 118
 
 
@@ -92,11 +95,20 @@ def _installed_from() -> tuple[str, str]:
         return "", ""
 
 
-def filled(template: Template, uses: str) -> str:
-    """The template's text with ``uses`` (``OWNER/REPO@REF``) in place of the suite's placeholder, and without
-    what it tells those who copy it by hand."""
+def filled(template: Template, uses: str, branch: str = "main") -> str:
+    """The template's text with ``uses`` (``OWNER/REPO@REF``) in place of the suite's placeholder, and the
+    default ``branch`` in place of ``main``; without what it tells those who copy it by hand.
+
+    Raises ``WrongInput`` for a branch whose name needs quotes in YAML.
+    """
+    if not _BRANCH.fullmatch(branch):
+        raise WrongInput(
+            f"the default branch is {branch[:80]!r}, which a workflow cannot name as it is",
+            repair="rename it, or set the branch that git fetches: git remote set-head origin BRANCH",
+        )
     repository, _, revision = uses.partition("@")
     text = _PLACEHOLDER.sub(lambda match: f"{repository}{match[1]}@{revision}", template.text)
+    text = _MAIN.sub(branch, text)
     lines = text.splitlines()
     header = next((index for index, line in enumerate(lines) if not line.startswith("#")), len(lines))
     return "\n".join([*_header(lines[:header]), *lines[header:]]) + "\n"
