@@ -649,6 +649,14 @@ def test_a_taken_port_is_one_line(start: Callable[..., Server], tmp_path: Path, 
     assert ended.stderr == f"kernel-actions: port {port} is taken (give another; --port 0 takes a free one)\n"
 
 
+def test_what_is_no_port_makes_no_folder(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-I", str(PROGRAM), "hub", "--data", str(tmp_path / "d"), "--port", "65536"]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=20)
+    assert ended.returncode == 2
+    assert ended.stderr == "kernel-actions: --port is 65536, which is not a port (0 takes a free one)\n"
+    assert not (tmp_path / "d").exists()
+
+
 def test_a_second_server_on_the_same_data_is_refused(start: Callable[..., Server]) -> None:
     start()
     second = start()

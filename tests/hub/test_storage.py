@@ -120,6 +120,13 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_the_data_is_nothing_for_git_to_ask_about(tmp_path: Path) -> None:
+    for _ in range(2):
+        with storage.open_store(tmp_path / "hub-data"):
+            pass
+    assert (tmp_path / "hub-data" / ".gitignore").read_text() == "*\n"
+
+
 def test_a_damaged_database_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "hub.sqlite3").write_bytes(b"not a database" * 100)
     with pytest.raises(WrongSurroundings, match="cannot be used"), storage.open_store(tmp_path):

@@ -65,6 +65,8 @@ def run(options: Options) -> int:
     the port or the folder is taken.
     """
     folder = Path(options.data)
+    if not 0 <= options.port <= 65535:
+        raise WrongInput(f"--port is {options.port}, which is not a port", repair="0 takes a free one")
     with storage.open_store(folder) as store, _listen(options.port) as listener:
         port = listener.getsockname()[1]
         is_child = os.environ.get(LIFELINE) == "1"
@@ -116,8 +118,6 @@ class _Server(uvicorn.Server):
 
 
 def _listen(port: int) -> socket.socket:
-    if not 0 <= port <= 65535:
-        raise WrongInput(f"--port is {port}, which is not a port", repair="0 takes a free one")
     # asyncio sets TCP_NODELAY only where the protocol is named; without it, each answer takes 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

@@ -494,6 +494,9 @@ def open_store(folder: Path) -> Iterator[Store]:
         lock.close()
         raise WrongSurroundings(f"{folder / 'hub.sqlite3'} cannot be used: {error}") from error
     try:
+        if ".gitignore" not in names:
+            # In a kernel's folder, where it is unless --data says otherwise, these were files not committed.
+            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         yield store
     finally:
         store.close()
