@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
+from kernel_actions.hub import client
 
 from tests.consumers.conftest import Proxy
 from tests.consumers.helpers import (
@@ -57,13 +58,36 @@ def test_a_hub_that_cannot_say_whom_it_trusts_is_not_taken_for_one_that_does_not
 ) -> None:
     publish(api, repo)
     folder = project(tmp_path, {repo: 1})
-    for status, code, said in ((503, 3, "503"), (404, 2, "not of a publisher that the Hub lists as trusted")):
+    for status, code, said in (
+        (503, 3, "503"),
+        (401, 3, "401"),
+        (404, 2, "not of a publisher that the Hub lists as trusted"),
+    ):
 
         def edit(path: str, true: int, body: bytes, status: int = status) -> tuple[int, bytes]:
             return (status, b"") if path.startswith("/api/organizations/") else (true, body)
 
         assert run("lock", "--mode", "update", "--project", folder, "--hub", proxied(edit)) == code
         assert said in one_line(capsys)
+
+
+@pytest.mark.parametrize("variable", ["KA_TOKEN", "HF_TOKEN"])
+def test_a_token_that_cannot_be_sent_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    folder = project(tmp_path, {"acme/gray": 1})
+    locked = {"dependency": {"repo-id": "acme/gray", "version": 1}, "lock": {"commit": "f" * 40}}
+    (folder / "kernels.lock").write_text(json.dumps([locked]))
+    for token in ("hf_planted\x01", "hf_planted secret", "hf_planted\u00e9"):
+        monkeypatch.setenv(variable, token)
+        for command in (("lock",), ("lock", "--mode", "update"), ("download",)):
+            assert run(*command, "--project", folder, "--hub", "https://hub.invalid") == 2
+            said = one_line(capsys)
+            assert "that no token has" in said and "planted" not in said
+    # What is pasted with a line's end is meant without.
+    monkeypatch.setenv(variable, "hf_planted\n")
+    hub = client.connect("https://hub.invalid", "hf_planted\r\n" if variable == "KA_TOKEN" else "")
+    assert hub.token == "hf_planted"
 
 
 def test_a_kernel_that_another_one_needs_is_named_where_it_is_not_trusted(

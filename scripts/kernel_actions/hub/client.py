@@ -264,7 +264,7 @@ def connect(address: str = "", token: str = "", *, is_anonymous: bool = False) -
     ``token`` may be empty: then huggingface_hub looks for one. Neither is ever sent to a loopback
     address. With ``is_anonymous`` there is no token at all.
 
-    Raises ``WrongInput`` for an address that cannot be one, ``WrongSurroundings`` when nothing
+    Raises ``WrongInput`` for an address or a token that cannot be one, ``WrongSurroundings`` when nothing
     answers on a loopback address, or when the job's identity cannot be exchanged for a token.
     """
     address = (address or os.environ.get("HF_ENDPOINT") or DEFAULT_ADDRESS).rstrip("/")
@@ -296,7 +296,7 @@ def connect(address: str = "", token: str = "", *, is_anonymous: bool = False) -
     patience.install()
     if is_anonymous:
         return Hub(address, is_embedded, HfApi(endpoint=address, token=False))
-    token = token or (_NO_TOKEN if is_loopback else _default_token(address))
+    token = _checked_token(token) or (_NO_TOKEN if is_loopback else _checked_token(_default_token(address)))
     if not is_loopback:
         github.mask(token)
         process.keep_memory_private()
@@ -587,6 +587,20 @@ def _addition(path: str, file: LocalFile | bytes) -> CommitOperationAdd:
     # It was read to be compared, and need not be read again before it is sent.
     operation.upload_info.sha256 = bytes.fromhex(file.sha256)
     return operation
+
+
+def _checked_token(token: str) -> str:
+    """``token`` without what surrounds it, as a line's end that was pasted with it.
+
+    Raises ``WrongInput``, which does not show it, for one that cannot be sent: the client's own error would.
+    """
+    token = token.strip()
+    if not all("!" <= character <= "~" for character in token):
+        raise WrongInput(
+            "the token for the Hub has spaces, line ends or letters that no token has",
+            repair="copy it once more: it is one word, as in hf_…",
+        )
+    return token
 
 
 def _default_token(address: str) -> str:

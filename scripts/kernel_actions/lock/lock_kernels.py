@@ -33,7 +33,7 @@ def lock(dependencies: dict[str, int], trusted: Any) -> str:
         except ValueError as error:
             # kernels says the same of a Hub that does not answer and of one that knows no such organisation.
             cause = error.__context__
-            if cause is None or getattr(getattr(cause, "response", None), "status_code", None) in (401, 404):
+            if cause is None or getattr(getattr(cause, "response", None), "status_code", None) == 404:
                 raise UntrustedError(repo_id) from error
             raise cause from None
 
