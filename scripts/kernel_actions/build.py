@@ -425,6 +425,9 @@ def _check_loads(plan: _Plan, folder: Path) -> None:
         raise KernelFailed(
             f"{plan.target.variant} was built, but does not load: {answer['error']}",
             where=Place(plan.kernel.directory / sources.PACKAGE_ROOT / plan.kernel.python_name),
+            repair="see that each function is defined as it is declared, in a file of `src` in build.toml"
+            if "undefined symbol" in answer["error"]
+            else "",
         )
 
 

@@ -173,7 +173,8 @@ def look(kernel: Kernel, newest: str, day: str, now: float, max_age: int) -> lis
             f"flake.lock is {age} days old: builder {kernel.locked[:12]}, newest {newest[:12]}",
             update,
         )
-    publish = f"run the release workflow for {kernel.directory}"
+    # The kernel of a repository of its own needs no name.
+    publish = "run the release workflow" + (f" for {kernel.directory}" if kernel.directory != "." else "")
     if kernel.repo_id and kernel.published is None:
         add("unpublished", f"{kernel.repo_id} is not on the Hub, or not to be seen", publish)
     elif kernel.published is not None:

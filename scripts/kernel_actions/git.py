@@ -300,8 +300,8 @@ def check_push(directory: Path, remote: str, name: str, commit: str) -> None:
     if finished.returncode != 0:
         raise WrongSurroundings(
             f"the git tag {name} cannot be pushed to {remote}: {_said(finished)}",
-            repair="give actions/checkout `persist-credentials: true` and the job `contents: write`, or "
-            "leave the tag out: --no-git-tag",
+            repair="see that `git push` works (in a job: `persist-credentials: true` of actions/checkout, "
+            "and `contents: write`), or leave the tag out: --no-git-tag",
         )
 
 

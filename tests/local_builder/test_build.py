@@ -452,6 +452,7 @@ def test_what_compiles_and_does_not_load_is_not_built(changing: Path) -> None:
     assert ended.code == 1
     assert "was built, but does not load: " in ended.err.splitlines()[-1]
     assert "undefined symbol" in ended.err.splitlines()[-1]
+    assert "(see that each function is defined as it is declared" in ended.err.splitlines()[-1]
     assert load_and_run(changing / "build") and (changing / "build" / before["variant"]).is_dir()
 
 

@@ -86,6 +86,13 @@ def test_what_is_missing_for_cuda_is_said(tmp_path: Path, machine: Toolchain, re
     assert reason in caught.value.what
 
 
+def test_without_torch_nothing_is_wrong_with_build_toml(tmp_path: Path) -> None:
+    with pytest.raises(WrongSurroundings, match="Torch is not installed for this Python") as caught:
+        target.choose(load(tmp_path, BOTH), toolchain(torch=None), "")
+    assert caught.value.where is None
+    assert caught.value.repair is not None and caught.value.repair.startswith("unset KA_PYTHON")
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

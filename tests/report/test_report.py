@@ -237,6 +237,9 @@ def test_other_files_are_left_alone(write: Write) -> None:
 def test_nothing_to_tell_of_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WrongInput, match="no reports"):
         reading.read([tmp_path], tmp_path)
+    with pytest.raises(WrongInput) as raised:
+        reading.read([], tmp_path)
+    assert raised.value.what == f"{tmp_path} is no kernel"
     with pytest.raises(WrongInput, match="no such folder"):
         reading.read([tmp_path / "none"], tmp_path)
 

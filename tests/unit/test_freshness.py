@@ -60,6 +60,9 @@ def test_missing_variants_are_found() -> None:
     assert found.what == f"not published on v1 of me/relu: {CUDA}"
     (found,) = look(replace(FRESH, published=None))
     assert "is not on the Hub" in found.what
+    assert found.repair == "run the release workflow for kernels/relu"
+    (found,) = look(replace(FRESH, published=None, directory="."))
+    assert found.repair == "run the release workflow"
     # One that goes to no Hub has nothing that is missing there.
     assert look(replace(FRESH, published=None, repo_id=None)) == []
 

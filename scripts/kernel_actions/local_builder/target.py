@@ -55,7 +55,9 @@ def choose(manifest: Manifest, toolchain: Toolchain, wanted: str = "") -> Target
     raise WrongSurroundings(
         "this machine can build no variant that it can load: "
         + ("; ".join(reasons.values()) or f"the kernel is for {', '.join(manifest.backends)}") + others,
-        where=manifest.place("general.backends"),
+        where=manifest.place("general.backends") if toolchain.torch is not None else None,
+        repair="" if toolchain.torch is not None
+        else "unset KA_PYTHON, and KA_TORCH_BUILD if it is none, and Torch is installed; or install it there",
     )  # fmt: skip
 
 

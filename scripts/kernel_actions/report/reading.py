@@ -59,8 +59,9 @@ def read(folders: Sequence[Path], kernel_dir: Path, record: Mapping[str, Any] | 
     name, planned, note = _plan(kernel_dir)
     if not found.files and not planned and record is None:
         listed = ", ".join(str(folder) for folder in folders)
+        below = f"there are no reports below {listed}, and " if folders else ""
         raise WrongInput(
-            f"there are no reports below {listed}, and {kernel_dir} is no kernel",
+            f"{below}{kernel_dir} is no kernel",
             repair="give the folder of the artifacts, or run it in the kernel's folder",
         )
     findings = [*found.findings, *([note] if note else [])]
