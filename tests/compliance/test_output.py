@@ -138,8 +138,9 @@ def test_nothing_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["compliance", str(kernel)]) == 2
     assert "has no built variant" in capsys.readouterr().err
     assert main(["compliance", str(kernel), "--source-only"]) == 0
-    assert main(["compliance", str(tmp_path), "--source-only"]) == 2
-    assert "build.toml: there is no such file" in capsys.readouterr().err
+    for options in ([], ["--source-only"]):
+        assert main(["compliance", str(tmp_path), *options]) == 2
+        assert "build.toml: there is no such file" in capsys.readouterr().err
 
 
 def test_a_kernel_of_python_alone(kernel: Path, libraries: dict[str, Path]) -> None:

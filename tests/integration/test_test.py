@@ -80,6 +80,13 @@ def test_a_variant_that_is_not_there(kernel: Path, arguments: list[str], message
     assert message in finished.stderr
 
 
+def test_a_folder_that_is_no_kernel_is_told_as_that(kernel: Path) -> None:
+    (kernel / "build.toml").unlink()
+    finished = _run(kernel, PASSING, "--build-dir", "dist")
+    assert finished.returncode == 2
+    assert "build.toml: there is no such file (give the folder of a kernel" in finished.stderr
+
+
 def test_tests_that_delete_what_they_find_change_no_build(kernel: Path) -> None:
     tests = PASSING + "    import pathlib\n    pathlib.Path(kernel.__file__).unlink()\n"
     assert _run(kernel, tests).returncode == 0

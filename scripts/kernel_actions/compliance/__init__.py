@@ -57,7 +57,8 @@ def run(options: Options) -> int:
     if not options.source_only:
         build_dir = kernel_dir / options.build_dir
         folders = variant_folders(build_dir)
-        if not folders:
+        # Where there is no build.toml either, that is what is wrong.
+        if not folders and (kernel_dir / "build.toml").exists():
             raise WrongInput(
                 f"{build_dir} has no built variant",
                 repair="build one first, or check the sources alone with --source-only",
