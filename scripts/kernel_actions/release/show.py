@@ -60,6 +60,8 @@ class Shown:
             # Also of a dry run, and of one that failed: that is when it is read.
             github.set_outputs({"report": page})
         if self.released is None:
+            if kind is None:
+                print("Dry run, nothing was changed")
             return
         for line in _outcome(self.released):
             print(printable(line))
@@ -175,7 +177,8 @@ def _outcome(released: Released) -> list[str]:
     lines = [f"Released {plan.version} as {released.commit} ({console.size(released.size)} sent)"]
     if released.verified is not None:
         loaded = released.verified.loaded or "none, as no variant is for this machine"
-        lines.append(f"Verified {len(released.verified.variants)} variants; loaded {loaded}")
+        count = len(released.verified.variants)
+        lines.append(f"Verified {count} variant{'s' if count != 1 else ''}; loaded {loaded}")
     if released.tagged is not None and released.tagged.done:
         lines.append(f"Done: {', '.join(released.tagged.done)}")
     return lines
