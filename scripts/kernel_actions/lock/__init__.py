@@ -7,6 +7,7 @@ what cannot be loaded or was taken back. ``update`` writes what ``kernels lock``
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from kernel_actions.cli import Options
 
 _HEADER = ("kernel", "version", "commit", "release", "state")
+# In Markdown, so many variants of a kernel, and so many bytes of all: the text of a pull request has at most
+# 65,536 characters, and a variable of a step 131,072 bytes.
+_MOST_VARIANTS = 12
+_LONGEST_DIFF = 50_000
 _CHANGES = ("kernel", "version", "from", "to", "variants gained", "variants lost")
 
 
@@ -153,17 +158,17 @@ def _print_update(
         }
         print(json.dumps(value, indent=2))
         return
-    rows = [_row(one) for one in changes if not one.is_empty]
+    changed = [one for one in changes if not one.is_empty]
     said = f"{path} locks {_kernels(len(after))}"
     if not is_changed:
         said += ", and is as it was"
     with github.untrusted_output():
-        if rows:
-            print(console.table(_CHANGES, rows))
+        if changed:
+            print(console.table(_CHANGES, [_row(one) for one in changed]))
             print()
         print(said)
     if form == "github":
-        diff = markdown.table(_CHANGES, rows) if rows else ""
+        diff = _diff(changed)
         outdated = json.dumps([])
         github.set_outputs({"changed": str(is_changed).lower(), "outdated": outdated, "diff": diff})
         title = "was updated" if is_changed else "nothing is newer"
@@ -174,11 +179,28 @@ def _kernels(count: int) -> str:
     return f"{count} kernel{'' if count == 1 else 's'}"
 
 
-def _row(one: Change) -> tuple[str, ...]:
+def _diff(changes: Sequence[Change]) -> str:
+    """The changes as a table in Markdown, as far as they fit into a pull request; empty without any."""
+    rows = [_row(one, _MOST_VARIANTS) for one in changes]
+    size = 0
+    for shown, row in enumerate(rows):
+        size += len(markdown.table(_CHANGES, [row]).encode())
+        if size > _LONGEST_DIFF:
+            more = f"{_kernels(len(rows) - shown)} more changed.\n"
+            return markdown.join(markdown.table(_CHANGES, rows[:shown]), more)
+    return markdown.table(_CHANGES, rows) if rows else ""
+
+
+def _row(one: Change, most: int = sys.maxsize) -> tuple[str, ...]:
+    """The cells of a change, with as many names of variants as ``most``."""
+
+    def listed(names: Sequence[str]) -> str:
+        more = f" and {len(names) - most} more" if len(names) > most else ""
+        return (", ".join(names[:most]) or "-") + more
+
     def named(commit: str, release: str) -> str:
         return f"{commit[:12]} ({release})" if release else commit[:12]
 
     before = named(one.before_commit, one.before.release if one.before else "") if one.before_commit else "-"
     after = named(one.after.commit, one.after.release) if one.after else "-"
-    gained, lost = ", ".join(one.gained) or "-", ", ".join(one.lost) or "-"
-    return (one.repo_id, one.wanted, before, after, gained, lost)
+    return (one.repo_id, one.wanted, before, after, listed(one.gained), listed(one.lost))
