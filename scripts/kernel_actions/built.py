@@ -190,9 +190,11 @@ def written_whole(path: Path, mode: int = 0o644) -> Iterator[BinaryIO]:
             yield file
         os.chmod(temporary, mode)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # A full disk does not say of which file.
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -12,7 +13,10 @@ from typing import Any
 
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
+from kernel_actions import built, lock
 from kernel_actions.hub import client
+from kernel_actions.lock.on_hub import Snapshot
+from kernel_actions.lock.update import Change
 
 from tests.consumers.conftest import Proxy
 from tests.consumers.helpers import (
@@ -69,6 +73,25 @@ def test_a_hub_that_cannot_say_whom_it_trusts_is_not_taken_for_one_that_does_not
 
         assert run("lock", "--mode", "update", "--project", folder, "--hub", proxied(edit)) == code
         assert said in one_line(capsys)
+
+
+def test_a_difference_of_any_size_fits_into_a_pull_request() -> None:
+    def change(number: int, variants: int) -> Change:
+        after = Snapshot(
+            "b" * 40, tuple(f"torch213-cxx11-cu{one}-x86_64-linux" for one in range(variants)), ""
+        )
+        return Change(
+            f"acme/kernel-{number:04}", "1", "a" * 40, Snapshot("a" * 40, ("torch-cpu",), ""), after
+        )
+
+    assert lock._diff([]) == ""
+    small = lock._diff([change(1, 3)])
+    assert "cu2-x86" in small and "more" not in small
+    assert "and 48 more" in lock._diff([change(1, 60)])
+    large = lock._diff([change(number, 60) for number in range(1000)])
+    assert len(large) < 65_536
+    shown = large.count("acme/kernel")
+    assert 20 < shown < 1000 and large.endswith(f"\n\n{1000 - shown} kernels more changed.\n")
 
 
 @pytest.mark.parametrize("variable", ["KA_TOKEN", "HF_TOKEN"])
@@ -261,6 +284,12 @@ def test_a_link_in_place_of_a_licence_publishes_nothing_else(
         assert wheel.read(names[0]) == b"Do what you want.\n"
 
 
+def test_a_disk_that_is_full_is_told_with_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as caught, built.written_whole(tmp_path / "a.whl"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert caught.value.filename == str(tmp_path / "a.whl") and not list(tmp_path.iterdir())
+
+
 def test_names_with_special_meanings_stay_inside_of_the_package(tmp_path: Path) -> None:
     names = [
         "RECORD", "gray-1.2.0+torchcpu.dist-info/RECORD", "x.data/scripts/evil", "evil.pth", "a, b", "ü.py",
@@ -296,7 +325,8 @@ def test_a_variant_for_old_loaders_puts_nothing_beside_its_package(
     for evil in ("evil.pth", "torch/__init__.py", f"{package}-1.0.0+torchcpu.dist-info/RECORD"):
         capsys.readouterr()
         assert made({f"build/{CPU}/{evil}": b"import os"}) == 1
-        assert f"which is not in its package {package}" in capsys.readouterr().err
+        said = one_line(capsys)
+        assert f"build/{CPU} of {repo} at" in said and f"which is not in its package {package}" in said
         api.delete_file(f"build/{CPU}/{evil}", repo, repo_type="kernel")
 
 

@@ -486,7 +486,7 @@ def read_file(hub: Hub, repo_id: str, revision: str, path: str) -> bytes | None:
 
 def download(hub: Hub, repo_id: str, revision: str, patterns: Sequence[str], folder: Path) -> None:
     """Write the files at ``revision`` whose paths match one of ``patterns`` into ``folder``."""
-    with _explained(hub, f"download {repo_id}"):
+    with _explained(hub, f"download {repo_id}", folder), _spoken_warnings():
         hub.api.snapshot_download(
             repo_id,
             repo_type="kernel",
@@ -693,8 +693,11 @@ def _spoken_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _explained(hub: Hub, action: str, *, is_creation: bool = False) -> Iterator[None]:
-    """Turn the client's errors, while it tries to ``action``, into those of this suite."""
+def _explained(
+    hub: Hub, action: str, folder: Path | None = None, *, is_creation: bool = False
+) -> Iterator[None]:
+    """Turn the client's errors, while it tries to ``action``, into those of this suite; ``folder`` is where it
+    writes."""
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -717,9 +720,13 @@ def _explained(hub: Hub, action: str, *, is_creation: bool = False) -> Iterator[
                     repair="check the network and --hub, then run again: what arrived is not sent twice",
                 ) from error
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            temporary = tempfile.gettempdir()
+            is_elsewhere = folder is not None and not folder.is_relative_to(temporary)
             raise WrongSurroundings(
                 f"cannot {action}: the disk is full",
-                repair=f"free space for {tempfile.gettempdir()}, or let TMPDIR name a folder with more",
+                repair=f"free space for {folder}"
+                if is_elsewhere
+                else f"free space for {temporary}, or let TMPDIR name a folder with more",
             ) from error
         if isinstance(error, OSError | RuntimeError):
             raise WrongSurroundings(f"cannot {action}: {_said(hub, error)}") from error

@@ -97,10 +97,24 @@ def run(options: Options) -> int:
             )
         else:
             sources = _built(options, version)
-        made = [make(source, output, seconds) for source in sources]
+        made = [_made(source, output, seconds) for source in sources]
     page = index.write(output, options.index_address) if options.index or options.index_address else None
     _print(options.format, made, page)
     return EXIT_DONE
+
+
+def _made(source: Source, output: Path, seconds: int) -> Made:
+    """``make``, with errors about what is published that name it, and not where it was downloaded to."""
+    try:
+        return make(source, output, seconds)
+    except KernelFailed as error:
+        if not source.repo_id or error.where is None:
+            raise
+        path = error.where.path.relative_to(source.folder.parent.parent)
+        raise KernelFailed(
+            f"{path} of {source.repo_id} at {source.commit[:12]}: {error.what}",
+            repair="use another commit, and tell its publisher",
+        ) from error
 
 
 def make(source: Source, output: Path, seconds: int) -> Made:
