@@ -696,8 +696,10 @@ def _spoken_warnings() -> Iterator[None]:
 def _explained(
     hub: Hub, action: str, folder: Path | None = None, *, is_creation: bool = False
 ) -> Iterator[None]:
-    """Turn the client's errors, while it tries to ``action``, into those of this suite; ``folder`` is where it
-    writes."""
+    """Turn the client's errors, while it tries to ``action``, into those of this suite.
+
+    ``folder`` is where it writes.
+    """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
