@@ -231,6 +231,8 @@ def test_without_a_sandbox_nothing_is_built_unless_told_and_that_is_not_publishe
     machine.nix("store", "add-path", "--name", "source", BUILDER)
     refused = machine.build(kernel, CPU)
     assert refused.returncode == 3 and "without a sandbox (sandbox = false)" in last_line(refused)
+    unknown = machine.build(kernel, f"{CPU}x")
+    assert unknown.returncode == 2 and f"nearest: {CPU}" in last_line(unknown)
     pushed = machine.build(kernel, CPU, options=["--allow-unsandboxed", "--push-to=file:///nowhere"])
     assert pushed.returncode == 2 and "is not pushed" in last_line(pushed)
     finished = machine.build(kernel, CPU, options=["--allow-unsandboxed"])

@@ -159,6 +159,8 @@ def build(request: Request) -> list[NixBuildReport]:
     kernel = manifest.load(request.kernel_dir)
     found = checks.source(request.kernel_dir, allow_dirty=request.allow_dirty)
     settings = store.settings()
+    # A name that is none is told before what is wrong with this machine.
+    planned = checks.planned(request.kernel_dir, request.variants)
     is_sandboxed = checks.check_sandbox(settings, is_required=not request.allow_unsandboxed)
     target = store.target(request.push_to) if request.push_to else None
     if target is not None and not is_sandboxed:
@@ -180,7 +182,7 @@ def build(request: Request) -> list[NixBuildReport]:
         )
     version = store.version()
     with found.address(version) as address:
-        names = checks.wanted(request.kernel_dir, address, request.variants, settings)
+        names = checks.wanted(request.kernel_dir, address, request.variants, settings, planned)
         deadline = started + request.time_limit
         job = _Job(request, kernel, found, address, settings, is_sandboxed, target, output, deadline, version)
         return job.run(names)

@@ -202,22 +202,47 @@ def check_folder(kernel_dir: Path, folder: Path, option: str) -> None:
         raise WrongInput("is a link", where=Place(folder / ".local"), repair="remove it")
 
 
-def wanted(kernel_dir: Path, reference: str, names: Sequence[str], settings: Settings) -> list[Wanted]:
-    """The variants of these names, in their order, each once.
+def planned(kernel_dir: Path, names: Sequence[str]) -> tuple[Variant, ...] | None:
+    """All variants that the builder makes; ``None`` for a builder that no plan knows.
 
-    Raises ``WrongInput`` for a name that the builder does not make, with the nearest ones, and for none at
-    all; ``WrongSurroundings`` for one that this machine cannot build.
+    Raises ``WrongInput`` for one of ``names`` that it does not make, with the nearest ones.
     """
     from kernel_actions import planning
 
-    own = settings.systems[0]
-    planned: tuple[Variant, ...] | None = None
     try:
-        planned = planning.planned_variants(kernel_dir)
+        found = planning.planned_variants(kernel_dir)
     except (WrongInput, WrongSurroundings) as error:
         is_of_builder = error.where is not None and error.where.path.name == "flake.lock"
         if isinstance(error, WrongInput) and not is_of_builder:
             raise
+        return None
+    known = list(dict.fromkeys(one.name for one in found))
+    for name in names:
+        _check_name(name, known)
+    return found
+
+
+def _check_name(name: str, known: Sequence[str]) -> None:
+    if not preflight.VARIANT.fullmatch(name):
+        raise WrongInput(f"--variant has {name[:100]!r}, which is no name of a variant")
+    if name not in known:
+        raise _unknown(name, known)
+
+
+def wanted(
+    kernel_dir: Path,
+    reference: str,
+    names: Sequence[str],
+    settings: Settings,
+    planned: tuple[Variant, ...] | None,
+) -> list[Wanted]:
+    """The variants of these names, in their order, each once, of those that are ``planned``.
+
+    Raises ``WrongInput`` for a name that the builder does not make, with the nearest ones, and for none at
+    all; ``WrongSurroundings`` for one that this machine cannot build.
+    """
+    own = settings.systems[0]
+    if planned is None:
         # A builder that no plan knows, a folder say, is known to Nix.
         found = store.attribute_names(kernel_dir, reference, f"packages.{own}.redistributable")
     else:
@@ -231,10 +256,7 @@ def wanted(kernel_dir: Path, reference: str, names: Sequence[str], settings: Set
         )
     listed = []
     for name in dict.fromkeys(names):
-        if not preflight.VARIANT.fullmatch(name):
-            raise WrongInput(f"--variant has {name[:100]!r}, which is no name of a variant")
-        if name not in found:
-            raise _unknown(name, found)
+        _check_name(name, found)
         if planned is None:
             # Without a plan a variant is of this system, and is tested under its own name.
             listed.append(Wanted(name, own, name, None, None))

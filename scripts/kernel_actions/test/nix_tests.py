@@ -140,7 +140,8 @@ def _tests(kernel_dir: Path, variant: BuiltVariant, given: str) -> Path:
     settings = store.settings()
     found = checks.source(kernel_dir, allow_dirty=True)
     with found.address(store.version()) as address:
-        wanted = checks.wanted(kernel_dir, address, (variant.name,), settings)[0]
+        names = (variant.name,)
+        wanted = checks.wanted(kernel_dir, address, names, settings, checks.planned(kernel_dir, names))[0]
         finished = process.run(
             [
                 *cli.NIX, "build", "--no-link", "--json", "--no-update-lock-file", *cli.NO_SETTINGS_OF_FLAKES,
