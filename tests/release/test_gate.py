@@ -135,6 +135,7 @@ def test_all_that_is_missing_is_in_the_table_and_one_line_says_it(kernel: Kernel
         CPU,
         CPU,
     ]
+    assert "--variant torch-cuda, or release without it by --partial" in finished.stdout
     error = finished.stderr.splitlines()[-1]
     assert error.startswith(
         "kernel-actions: 1.0.0 is not released, 3 things are missing: torch-cuda was not built; "

@@ -164,8 +164,11 @@ def lacks(
         listed.append(Lack("", f"{build_dir} has no built variant", "build one first, or give --build-dir"))
     names = {one.name for one in found}
     if not conditions.is_partial:
+        # An embedded Hub takes what there is, from who asks for it.
+        otherwise = ", or release without it by --partial" if conditions.takes_anything else ""
         for name in sorted(conditions.planned - names):
-            listed.append(Lack(name, "was not built", f"build it into {build_dir}: --variant {name}"))
+            repair = f"build it into {build_dir}: --variant {name}{otherwise}"
+            listed.append(Lack(name, "was not built", repair))
     for one in found:
         listed += _variant_lacks(one, conditions)
     listed += _broken_rules(report, names)
