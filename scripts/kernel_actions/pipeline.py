@@ -104,9 +104,10 @@ class Progress:
         return found
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """The table's rows, one for each stage."""
+        """The table's rows, one for each stage; paths are shown from the working directory on."""
+        here = f"{Path.cwd()}/"
         rows = [
-            (one.name, one.outcome.result, console.duration(one.seconds), one.outcome.made)
+            (one.name, one.outcome.result, console.duration(one.seconds), one.outcome.made.removeprefix(here))
             for one in self.done
         ]
         return rows + [(name, "not reached", "", "") for name in self.names[len(rows) :]]

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kernel_actions.pipeline import Outcome, Progress
 from PIL import Image
 
 from tests.integration.conftest import environment, git, kernel_actions
@@ -22,6 +23,16 @@ def _table(text: str) -> dict[str, str]:
     _, _, body = text.partition("\n-")
     rows = [line.split("  ") for line in body.splitlines()[1:] if line]
     return {row[0].strip(): next(cell.strip() for cell in row[1:] if cell.strip()) for row in rows}
+
+
+def test_the_table_shows_paths_from_the_working_directory_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    progress = Progress(("build", "test"))
+    progress.run("build", lambda: (Outcome("built", f"{tmp_path}/build/torch-cpu"), None))
+    progress.run("test", lambda: (Outcome("1 passed", "/elsewhere/report.json"), None))
+    assert [row[3] for row in progress.rows()] == ["build/torch-cpu", "/elsewhere/report.json"]
 
 
 def test_the_first_run_makes_everything(pipeline_copy: tuple[Path, str]) -> None:
