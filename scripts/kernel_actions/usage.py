@@ -31,7 +31,8 @@ def parser() -> argparse.ArgumentParser:
         prog="kernel-actions",
         description=DESCRIPTION,
         epilog="First steps: `kernel-actions pipeline` takes the kernel of the current folder from "
-        "source to an embedded Hub and back; `kernel-actions matrix` shows its build variants.",
+        "source to an embedded Hub and back; `kernel-actions matrix` shows its build variants; "
+        "`kernel-actions init` sets its repository on GitHub up.",
         allow_abbrev=False,
     )
     made.add_argument("--version", action="version", version=__version__)
