@@ -254,7 +254,9 @@ def guarded(action: Callable[[], int]) -> int:
         _report(failure)
         return failure.exit_code
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        # Of two files the second is the one that people know: the first is what would have got its name.
+        name = error.filename2 or error.filename
+        where = f"{name}: " if name else ""
         failure = WrongSurroundings(f"{where}{error.strerror or error}")
         _report(failure)
         return failure.exit_code

@@ -122,8 +122,8 @@ def test_a_kernel_that_another_one_needs_is_named_where_it_is_not_trusted(
     project(tmp_path, {f"{repo}-a": 1}, f'trust-remote-code = ["{repo}-a"]')
     assert run(*asked) == 2
     said = one_line(capsys)
-    assert f"{repo} is not of a publisher" in said and f'trust-remote-code = ["{repo}"]' in said
-    assert "and another kernel needs it" in said
+    assert f"{repo}, which another kernel needs, is not of a publisher" in said
+    assert f'trust-remote-code = ["{repo}"]' in said
 
 
 def test_what_kernels_says_names_no_temporary_folder(
@@ -136,6 +136,37 @@ def test_what_kernels_says_names_no_temporary_folder(
     assert (
         "Cannot parse metadata" in said and "pyproject.toml:2" in said and "/tmp/kernel-actions-" not in said
     )
+
+
+def test_commits_that_hold_no_kernel_are_told_of(
+    api: HfApi, hub: str, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.create_repo(repo, repo_type="kernel")
+    api.create_branch(repo, branch="v1", repo_type="kernel")
+    folder = project(tmp_path, {repo: 1})
+    assert run("lock", "--mode", "update", "--project", folder, "--hub", hub) == 2
+    said = one_line(capsys)
+    assert "pyproject.toml:2" in said and f"kernels cannot lock {repo}: " in said
+    addition = CommitOperationAdd(f"build/{CPU}/__init__.py", b"")
+    info = api.create_commit(repo, [addition], commit_message="x", repo_type="kernel", revision="v1")
+    locked = {"dependency": {"repo-id": repo, "version": 1}, "lock": {"commit": info.oid}}
+    (folder / "kernels.lock").write_text(json.dumps([locked]))
+    assert run("lock", "--project", folder, "--hub", hub) == 1
+    said = one_line(capsys)
+    assert f"{repo}: {CPU} cannot be loaded: " in said and "/tmp/kernel-actions-" not in said
+
+
+def test_a_folder_in_place_of_a_file_of_the_cache_is_named(
+    api: HfApi, hub: str, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit = publish(api, repo)
+    folder = project(tmp_path / "p", {repo: 1})
+    locked = {"dependency": {"repo-id": repo, "version": 1}, "lock": {"commit": commit}}
+    (folder / "kernels.lock").write_text(json.dumps([locked]))
+    place = tmp_path / "c" / f"kernels--{repo.replace('/', '--')}" / "refs" / "v1"
+    place.mkdir(parents=True)
+    assert run("download", "--project", folder, "--hub", hub, "--cache", tmp_path / "c") == 3
+    assert f"{place}: Is a directory" in one_line(capsys)
 
 
 def test_a_lock_of_something_else_than_is_declared_is_not_downloaded(

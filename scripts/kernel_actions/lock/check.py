@@ -145,7 +145,7 @@ def needed_by(hub: Hub, checked: Sequence[Checked]) -> tuple[set[Dependency], li
                 path = folder / "build" / variant / "metadata.json"
                 try:
                     metadata = Metadata.read_from_file(path)
-                except ValueError as error:
+                except (ValueError, OSError) as error:  # Where it is not there, too.
                     said = str(error).replace(f"{folder}/", "")
                     problems.append(Problem(f"{one.locked.repo_id}: {variant} cannot be loaded: {said}"))
                     continue

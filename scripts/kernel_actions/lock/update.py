@@ -82,7 +82,8 @@ def newest(hub: Hub, project: Project) -> str:
         return str(answer["lock"])
     # Where it looked is nobody's concern, and gone.
     said = str(answer["error"]).replace(f"{folder}/cache/", "")
-    raise _explained(project, str(answer["kind"]), said.replace(hub.token or "\0", "***"))
+    said = said.replace(hub.token, "***") if hub.token else said
+    raise _explained(project, str(answer["kind"]), said, str(answer["repo_id"]))
 
 
 def _variables(hub: Hub, cache: Path) -> dict[str, str]:
@@ -101,22 +102,23 @@ def _variables(hub: Hub, cache: Path) -> dict[str, str]:
     return variables | {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}
 
 
-def _explained(project: Project, kind: str, said: str) -> KernelActionsError:
+def _explained(project: Project, kind: str, said: str, repo_id: str) -> KernelActionsError:
     where = Place(project.file.path)
-    # The one that the message names, where it names one: as it is, or as its folder.
-    named = next((one for one in project.dependencies if one in said or one.replace("/", "--") in said), "")
-    if named:
-        where = project.file.place(("tool", "kernels", "dependencies", named))
-    if kind == "surroundings":
-        return WrongSurroundings(f"kernels cannot lock: {said}")
+    needed = ""
+    if repo_id in project.dependencies:
+        where = project.file.place(("tool", "kernels", "dependencies", repo_id))
+    elif repo_id:
+        needed = ", which another kernel needs,"
     if kind == "trust":
-        needed = "" if said in project.dependencies else ", and another kernel needs it"
         return WrongInput(
-            f"{said} is not of a publisher that the Hub lists as trusted{needed}",
+            f"{repo_id}{needed} is not of a publisher that the Hub lists as trusted",
             where=where,
-            repair=f'if you trust it, say so in [tool.kernel-actions]: trust-remote-code = ["{said}"]',
+            repair=f'if you trust it, say so in [tool.kernel-actions]: trust-remote-code = ["{repo_id}"]',
         )
-    return WrongInput(f"kernels cannot lock: {said.partition(': ')[2] or said}", where=where)
+    what = f"kernels cannot lock {repo_id}{needed}".rstrip(", ")
+    if kind == "input":
+        return WrongInput(f"{what}: {said.partition(': ')[2] or said}", where=where)
+    return WrongSurroundings(f"{what}: {said}")
 
 
 def changes(hub: Hub, before: Sequence[Locked], after: Sequence[Locked]) -> tuple[Change, ...]:
