@@ -350,13 +350,22 @@ def test_every_template_is_filled_and_still_one_document() -> None:
 
 
 def test_steps_have_nothing_that_a_shell_would_take_amiss(repository: Path, initialize: Run) -> None:
-    _, said, _ = initialize(repository, USES, "--format=json", "--gpu-runner=self-hosted a;b")
+    _, said, error = initialize(repository, USES, "--format=json", "--gpu-runner=self-hosted a;b")
     assert said == ""
+    assert "'a;b' is no label of a runner" in error
     _, said, _ = initialize(repository, USES, "--format=json", "--workflows=release")
     for step in json.loads(said)["steps"]:
         for command in step["commands"]:
             assert shlex.split(command)
             assert not set("`;|<>\n") & set(command)
+
+
+def test_a_folder_that_no_tag_can_be_named_by_is_named(tmp_path: Path, initialize: Run) -> None:
+    for folder in ("a", "b$x"):
+        add_kernel(tmp_path / folder)
+    code, _, error = initialize(tmp_path, USES, "--dry-run")
+    assert code == 2
+    assert f"{tmp_path / 'b$x'}: 'b$x' cannot begin the name of a git tag (rename the folder" in error
 
 
 def test_a_file_of_settings_that_is_there_is_the_one(repository: Path, initialize: Run) -> None:

@@ -112,11 +112,17 @@ def _settings(repository: Repository, gpu_runner: Sequence[str]) -> Iterable[Wan
     names = [kernel.name for kernel in repository.kernels]
     for kernel in repository.kernels:
         prefix = kernel.name if names.count(kernel.name) == 1 else kernel.folder.as_posix()
+        if not _PLAIN.fullmatch(prefix):
+            raise WrongInput(
+                f"{prefix[:80]!r} cannot begin the name of a git tag",
+                where=Place(repository.root / kernel.folder),
+                repair="rename the folder, or the kernel, whose name another one has",
+            )
         text = (
             "# What is this kernel's own; .github/kernel-actions.toml is for all.\n\n"
             "[release]\n"
             "# The git tags of each kernel have a name of their own.\n"
-            f'tag-prefix = "{_toml(prefix)}/"\n'
+            f'tag-prefix = "{prefix}/"\n'
         )
         yield Wanted(kernel.folder / settings.FILE_NAME, stamped(text))
 
@@ -142,14 +148,20 @@ def _runners(repository: Repository, gpu_runner: Sequence[str]) -> str:
     ]
     for backend in backends:
         labels = gpu_runner or settings.Settings().test_runner("x86_64-linux", backend)
-        listed = ", ".join(f'"{_toml(label)}"' for label in labels)
+        listed = ", ".join(f'"{_label(label)}"' for label in labels)
         lines.append(f'"x86_64-linux.{backend}" = [{listed}]')
     return "\n".join(lines) + "\n"
 
 
-def _toml(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_.:@+ /-]+", text):
-        raise WrongInput(f"{text[:80]!r} is no label of a runner, nor the name of a tag")
+# What needs no escape in a string of TOML.
+_PLAIN = re.compile(r"[A-Za-z0-9_.:@+ /-]+")
+
+
+def _label(text: str) -> str:
+    if not _PLAIN.fullmatch(text):
+        raise WrongInput(
+            f"{text[:80]!r} is no label of a runner", repair="as in --gpu-runner 'self-hosted linux gpu'"
+        )
     return text
 
 
