@@ -20,10 +20,14 @@ SUMMARY_LIMIT = 1_000_000
 # Where the files of public repositories are had one by one.
 RAW_FILES = "https://raw.githubusercontent.com"
 API = "https://api.github.com"
+# What a job needs for issues, and for releases.
+_ISSUES = "issues: write"
+_RELEASES = "contents: write"
 _LARGEST_ANSWER = 10_000_000
 _ATTEMPTS = 3
-# In seconds: how long an answer may take, and the pause before the second attempt.
+# In seconds: how long an answer may take, of a file and of the API, and the pause before the second attempt.
 _PATIENCE = 10.0
+_API_PATIENCE = 30.0
 _PAUSE = 0.5
 
 
@@ -228,6 +232,16 @@ def _token() -> str:
     return os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN") or ""
 
 
+class Refused(WrongSurroundings):
+    """The API did not do what it was asked for: ``said`` is why, and ``status`` that of HTTP, 0 where no
+    answer came, or none that can be understood."""
+
+    def __init__(self, asked: str, said: str, status: int = 0, repair: str = "run it again") -> None:
+        super().__init__(f"GitHub does not take {asked}: {said}", repair=repair)
+        self.said = said
+        self.status = status
+
+
 class Issue(NamedTuple):
     """An issue of this job's repository: its number, text and address, and whether it is open."""
 
@@ -243,7 +257,7 @@ def find_issue(token: str, label: str, marker: str) -> Issue | None:
     Only who may write to the repository can give an issue a label. Raises ``WrongSurroundings``.
     """
     query = f"?labels={label}&state=all&sort=created&direction=desc&per_page=30"
-    answer = _ask("GET", f"issues{query}", token)
+    answer = _ask("GET", f"issues{query}", token, _ISSUES)
     found = [one for one in answer if isinstance(one, dict)] if isinstance(answer, list) else []
     # The API tells of pull requests as of issues.
     issues = [_issue(one) for one in found if "pull_request" not in one]
@@ -252,7 +266,8 @@ def find_issue(token: str, label: str, marker: str) -> Issue | None:
 
 def open_issue(token: str, title: str, body: str, label: str) -> Issue:
     """Open an issue; a label that is missing is made. Raises ``WrongSurroundings``."""
-    return _issue(_ask("POST", "issues", token, {"title": title, "body": body, "labels": [label]}))
+    value = {"title": title, "body": body, "labels": [label]}
+    return _issue(_ask("POST", "issues", token, _ISSUES, value))
 
 
 def change_issue(token: str, number: int, *, body: str, comment: str = "", close: bool = False) -> Issue:
@@ -261,9 +276,9 @@ def change_issue(token: str, number: int, *, body: str, comment: str = "", close
     Raises ``WrongSurroundings``.
     """
     state = {"state": "closed", "state_reason": "completed"} if close else {}
-    changed = _issue(_ask("PATCH", f"issues/{number}", token, {"body": body, **state}))
+    changed = _issue(_ask("PATCH", f"issues/{number}", token, _ISSUES, {"body": body, **state}))
     if comment:
-        _ask("POST", f"issues/{number}/comments", token, {"body": comment})
+        _ask("POST", f"issues/{number}/comments", token, _ISSUES, {"body": comment})
     return changed
 
 
@@ -279,43 +294,84 @@ def _issue(value: Any) -> Issue:
     )
 
 
-def _ask(method: str, path: str, token: str, value: Mapping[str, Any] | None = None) -> Any:
-    """What the API says of ``path`` in this job's repository. Raises ``WrongSurroundings``."""
-    import json
+def can_ask(token: str) -> bool:
+    """Whether this job says its repository, and the API can be asked about it with ``token``."""
+    return _hindrance(token) is None
+
+
+def has_release(token: str, tag: str) -> bool:
+    """Whether this job's repository has a release of ``tag``. Raises ``Refused``."""
+    from urllib.parse import quote
+
+    try:
+        _ask("GET", f"releases/tags/{quote(tag, safe='')}", token, _RELEASES)
+    except Refused as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+def make_release(token: str, tag: str, *, commit: str, name: str, body: str, is_pre: bool) -> None:
+    """Make the release of ``tag``, which is put on ``commit`` where it is missing. Raises ``Refused``."""
+    value = {"tag_name": tag, "target_commitish": commit, "name": name, "body": body, "prerelease": is_pre}
+    _ask("POST", "releases", token, _RELEASES, value)
+
+
+def _hindrance(token: str) -> WrongSurroundings | None:
+    """Why the API is not asked with ``token``; ``None`` when it can be."""
     import re
-    import urllib.error
-    import urllib.request
     from urllib.parse import urlsplit
 
     repository = os.environ.get("GITHUB_REPOSITORY", "")
-    api = os.environ.get("GITHUB_API_URL") or API
-    parts = urlsplit(api)
     if not token or re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII) is None:
-        raise WrongSurroundings(
+        return WrongSurroundings(
             "there is no token for GitHub, or no repository",
             repair="run it in a job of GitHub Actions, and give it github-token",
         )
+    parts = urlsplit(_api())
     if parts.scheme != "https" and parts.hostname not in {"127.0.0.1", "localhost", "::1"}:
-        raise WrongSurroundings(f"{api} is not encrypted, and everybody on the way could read the token")
+        return WrongSurroundings(f"{_api()} is not encrypted, and everybody on the way could read the token")
+    return None
+
+
+def _api() -> str:
+    return os.environ.get("GITHUB_API_URL") or API
+
+
+def _ask(method: str, path: str, token: str, permission: str, value: Mapping[str, Any] | None = None) -> Any:
+    """What the API says of ``path`` in this job's repository, for which the job needs ``permission``.
+
+    Raises ``WrongSurroundings``, of which ``Refused`` are the answers, and those that did not come.
+    """
+    import http.client
+    import json
+    import urllib.error
+    import urllib.request
+
+    if hindrance := _hindrance(token):
+        raise hindrance
     data = None if value is None else json.dumps(value).encode()
-    request = urllib.request.Request(f"{api.rstrip('/')}/repos/{repository}/{path}", data, method=method)
+    address = f"{_api().rstrip('/')}/repos/{os.environ['GITHUB_REPOSITORY']}/{path}"
+    request = urllib.request.Request(address, data, method=method)
     request.add_header("Accept", "application/vnd.github+json")
     request.add_header("X-GitHub-Api-Version", "2022-11-28")
     # Not one that a redirect takes elsewhere.
     request.add_unredirected_header("Authorization", f"Bearer {token}")
-    repair = "run it again"
+    asked = f"{method} {path.partition('?')[0]}"
     try:
-        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=_API_PATIENCE) as answer:
             return json.loads(answer.read(_LARGEST_ANSWER))
     except urllib.error.HTTPError as error:
-        if error.code in (401, 403, 404):
-            repair = "give the job `issues: write`"
-        elif error.code == 410:
-            repair = "turn issues on in the repository's settings"
         said = f"HTTP {error.code} {printable(str(error.reason))}"
-    except (OSError, ValueError) as error:
-        said = printable(str(getattr(error, "reason", error)))
-    raise WrongSurroundings(f"GitHub does not take {method} {path.partition('?')[0]}: {said}", repair=repair)
+        if error.code in (401, 403, 404):
+            raise Refused(asked, said, error.code, f"give the job `{permission}`") from error
+        if error.code == 410:
+            raise Refused(asked, said, error.code, "turn issues on in the repository's settings") from error
+        raise Refused(asked, said, error.code) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        said = printable(str(getattr(error, "reason", None) or error or type(error).__name__))
+        raise Refused(asked, said) from error
 
 
 def boolean(name: str, value: str) -> bool:

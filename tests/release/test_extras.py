@@ -198,6 +198,9 @@ class FakeApi:
 
             def _answer(self, status: int, value: Any) -> None:
                 data = json.dumps(value).encode()
+                if not status:
+                    self.wfile.write(b"no HTTP at all\r\n\r\n")
+                    return
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -235,6 +238,9 @@ def test_the_release_on_github_has_notes_and_checksums(
     ) as caught:
         kernel.release(address)
     assert "contents: write" in str(caught.value) and "ghs_planted" not in str(caught.value)
+    on_github.status = 0
+    with pytest.raises(WrongSurroundings, match=r"no HTTP at all \(run again to make it"):
+        kernel.release(address)
     on_github.status = 201
     done = kernel.release(address)
     assert done.tagged is not None and done.tagged.done == ("the release v1.0.0 on GitHub",)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies
 from kernel_actions import console, github, markdown
-from kernel_actions.errors import Place, WrongInput
+from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 
 
 @pytest.fixture
@@ -118,3 +118,26 @@ def test_booleans_arrive_as_text(text: str, expected: bool) -> None:
 def test_what_is_no_boolean_is_an_error() -> None:
     with pytest.raises(WrongInput, match="allow-empty is 'maybe'"):
         github.boolean("allow-empty", "maybe")
+
+
+@pytest.mark.parametrize(
+    ("token", "repository", "api", "said"),
+    [
+        ("", "me/tiny", "https://api.github.com", "no token for GitHub, or no repository (run it in a job"),
+        ("ghs_planted", "../me/tiny", "", "no token for GitHub, or no repository (run it in a job"),
+        ("ghs_planted", "me/tiny", "http://api.example.org", "could read the token"),
+    ],
+)
+def test_a_token_is_sent_to_nobody_who_should_not_have_it(
+    monkeypatch: pytest.MonkeyPatch, token: str, repository: str, api: str, said: str
+) -> None:
+    monkeypatch.setenv("GITHUB_REPOSITORY", repository)
+    monkeypatch.setenv("GITHUB_API_URL", api)
+    assert not github.can_ask(token)
+    # The network is closed to unit tests: asking would fail in another way.
+    with pytest.raises(WrongSurroundings) as caught:
+        github.find_issue(token, "label", "marker")
+    assert said in str(caught.value) and "ghs_planted" not in str(caught.value)
+    monkeypatch.setenv("GITHUB_REPOSITORY", "me/tiny")
+    monkeypatch.setenv("GITHUB_API_URL", "http://127.0.0.1:1")
+    assert github.can_ask("ghs_planted")

@@ -6,22 +6,13 @@ git tag is pushed; one that is there already stays as it is.
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import urllib.error
-import urllib.request
-from typing import Any
-from urllib.parse import quote, urlsplit
 
-from kernel_actions.errors import WrongSurroundings, printable
+from kernel_actions import github
+from kernel_actions.errors import WrongSurroundings
 from kernel_actions.release.plan import ReleasePlan
 from kernel_actions.release.record import Record
 
-_API = "https://api.github.com"
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
-_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-_PATIENCE = 30.0
 # GitHub refuses a body of more than 125000 characters.
 _LONGEST_NOTES = 100_000
 
@@ -32,26 +23,25 @@ def publish(made: ReleasePlan, recorded: Record | None, commit: str) -> list[str
     Raises ``WrongSurroundings``.
     """
     token = os.environ.get("GITHUB_TOKEN", "")
-    repository = os.environ.get("GITHUB_REPOSITORY", "")
-    api = os.environ.get("GITHUB_API_URL") or _API
-    parts = urlsplit(api)
-    is_safe = parts.scheme == "https" or parts.hostname in _LOOPBACK
-    if not token or not _REPOSITORY.fullmatch(repository) or not is_safe:
+    if not github.can_ask(token):
         return []
-    place = f"{api.rstrip('/')}/repos/{repository}/releases"
-    if _ask(f"{place}/tags/{quote(made.git_tag, safe='')}", token) is not None:
-        return []
-    _ask(
-        place,
-        token,
-        {
-            "tag_name": made.git_tag,
-            "target_commitish": made.commit,
-            "name": f"{made.kernel} {made.version}",
-            "body": notes(made, recorded, commit),
-            "prerelease": made.is_pre,
-        },
-    )
+    try:
+        if github.has_release(token, made.git_tag):
+            return []
+        github.make_release(
+            token,
+            made.git_tag,
+            commit=made.commit,
+            name=f"{made.kernel} {made.version}",
+            body=notes(made, recorded, commit),
+            is_pre=made.is_pre,
+        )
+    except github.Refused as error:
+        is_forbidden = error.status in (401, 403, 404)
+        raise WrongSurroundings(
+            f"all is published, but there is no release on GitHub: {error.said}",
+            repair=f"{error.repair}, then run again" if is_forbidden else "run again to make it",
+        ) from error
     return [f"the release {made.git_tag} on GitHub"]
 
 
@@ -67,27 +57,3 @@ def notes(made: ReleasePlan, recorded: Record | None, commit: str) -> str:
     for name, one in sorted(recorded.variants.items()) if recorded else ():
         lines.append(f"| `{name}` | `{one.digest}` | `{one.metadata}` |")
     return "\n".join(lines) + "\n"
-
-
-def _ask(address: str, token: str, value: dict[str, Any] | None = None) -> object | None:
-    """Ask the API of GitHub; ``None`` when there is no such thing."""
-    data = None if value is None else json.dumps(value).encode()
-    request = urllib.request.Request(address, data=data, method="GET" if data is None else "POST")
-    request.add_header("Accept", "application/vnd.github+json")
-    request.add_header("X-GitHub-Api-Version", "2022-11-28")
-    # Not to where a redirect leads.
-    request.add_unredirected_header("Authorization", f"Bearer {token}")
-    try:
-        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-            found: object = json.loads(answer.read(10_000_000))
-            return found
-    except urllib.error.HTTPError as error:
-        if error.code == 404 and data is None:
-            return None
-        repair = "run again to make it"
-        if error.code in (401, 403, 404):
-            repair = "give the job `contents: write`, then run again"
-        said = f"HTTP {error.code} {printable(error.reason)}"
-    except (OSError, ValueError) as error:
-        said, repair = printable(str(getattr(error, "reason", error))), "run again to make it"
-    raise WrongSurroundings(f"all is published, but there is no release on GitHub: {said}", repair=repair)
