@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import zipfile
@@ -19,6 +20,7 @@ from huggingface_hub import HfApi
 from kernel_actions.errors import KernelFailed, WrongInput
 from kernel_actions.wheel import metadata, tags
 
+from tests.compliance.helpers import mach_o
 from tests.consumers.helpers import (
     CPU,
     CUDA,
@@ -241,6 +243,65 @@ def test_no_runtime_is_bundled(
     assert run("wheel", tmp_path, "--output", tmp_path / "dist") == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "dist").exists()
+
+
+def library(compiler: str, folder: Path, *needed: str) -> bytes:
+    """A library, by a C compiler, that needs others."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"this machine has no {compiler}")
+    (folder / "a.c").write_text("int answer(void) { return 42; }\n")
+    for name in needed:
+        command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", folder / name, folder / "a.c"]
+        subprocess.run(command, check=True)
+    rest = ["-Wl,--no-as-needed", *(folder / name for name in needed), "-o", folder / "a.so"]
+    subprocess.run([compiler, "-shared", "-fPIC", folder / "a.c", *rest], check=True)
+    return (folder / "a.so").read_bytes()
+
+
+AARCH64 = "torch213-cxx11-cpu-aarch64-linux"
+
+
+@pytest.mark.parametrize(
+    ("variant", "kind", "expected"),
+    [
+        (AARCH64, "aarch64", "gray-1.2.0+torch213cpucxx11-cp39-abi3-manylinux_2_28_aarch64.whl"),
+        (CUDA, "aarch64", "is for aarch64, not for x86_64"),
+        (CUDA, "needy", "needs libother.so.1"),
+        (CUDA, "macos15", "is of the format Mach-O, and linux loads ELF"),
+        ("torch213-cpu-aarch64-darwin", "macos15", "gray-1.2.0+torch213cpu-cp39-abi3-macosx_15_0_arm64.whl"),
+        ("torch213-cpu-aarch64-darwin", "macos26", "needs macOS 26"),
+        (
+            "torch213-metal-aarch64-darwin",
+            "macos26",
+            "gray-1.2.0+torch213metal-cp39-abi3-macosx_26_0_arm64.whl",
+        ),
+    ],
+)
+def test_the_tag_is_what_the_library_keeps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], variant: str, kind: str, expected: str
+) -> None:
+    if kind == "aarch64":
+        data = library("aarch64-linux-gnu-gcc", tmp_path)
+    elif kind == "needy":
+        data = library("gcc", tmp_path, "libother.so.1")
+    else:
+        data = mach_o({"macos15": 15, "macos26": 26}[kind] << 16)
+    files = variant_files("gray", variant=variant, digest=None) | {"_gray.abi3.so": data}
+    write_variant(tmp_path / "build", variant, files)
+    made = run("wheel", tmp_path, "--output", tmp_path / "dist", "--wheel-version", "1.2.0") == 0
+    said = capsys.readouterr().err
+    if not expected.endswith(".whl"):
+        assert not made and f"{expected}, which the tag of the wheel would not say" in said
+        return
+    assert made, said
+    assert [one.name for one in (tmp_path / "dist").iterdir()] == [expected]
+    if kind == "aarch64":
+        wheel = tmp_path / "dist" / expected
+        for check in (["twine", "check", "--strict"], ["check-wheel-contents"], ["auditwheel", "show"]):
+            command = [program(check[0]), *check[1:], wheel]
+            finished = subprocess.run(command, text=True, capture_output=True, check=False)
+            assert finished.returncode == 0, finished.stdout + finished.stderr
+        assert "aarch64" in finished.stdout
 
 
 def test_what_is_not_intact_makes_no_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

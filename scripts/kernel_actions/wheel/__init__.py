@@ -216,7 +216,13 @@ def _check_abi(path: Path, identity: Identity) -> None:
     from kernel_actions.compliance import binary, variant
 
     found = binary.read(path, variant.parse_name(identity.variant))
-    rules = [binary.binary_readable, binary.binary_system, binary.binary_manylinux, binary.binary_macos]
+    rules = [
+        binary.binary_readable,
+        binary.binary_system,
+        binary.binary_manylinux,
+        binary.binary_needed,
+        binary.binary_macos,
+    ]
     if ".abi3." in path.name:
         rules.append(binary.binary_python_abi)
     for rule in rules:
