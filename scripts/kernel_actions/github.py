@@ -163,10 +163,13 @@ def untrusted_output() -> Iterator[None]:
     import secrets
 
     token = secrets.token_hex(16)
+    sys.stdout.flush()
     _command(f"::stop-commands::{token}")
     try:
         yield
     finally:
+        # What is held back would come after the end.
+        sys.stdout.flush()
         _command(f"::{token}::")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 
@@ -62,6 +63,18 @@ def test_untrusted_output_cannot_give_commands(actions: Path, capsys: pytest.Cap
     token = first.removeprefix("::stop-commands::")
     assert len(token) == 32
     assert last == f"::{token}::"
+
+
+def test_results_are_not_held_back_until_commands_are_obeyed_again(
+    actions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BufferedWriter(log)))  # type: ignore[arg-type]
+    monkeypatch.setattr(github, "_command", lambda text: log.write(b"command\n"))
+    print("before")
+    with github.untrusted_output():
+        print("::error::forged")
+    assert log.getvalue() == b"before\ncommand\n::error::forged\ncommand\n"
 
 
 def test_every_line_of_a_secret_is_masked(actions: Path, capsys: pytest.CaptureFixture[str]) -> None:
