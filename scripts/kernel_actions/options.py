@@ -804,7 +804,7 @@ DOWNLOAD = Command(
 )
 WHEEL = Command(
     name="wheel",
-    summary="Turn built or published variants into wheels, for who cannot use the Hub.",
+    summary="Turn built or published variants into wheels, for those who cannot use the Hub.",
     environment="kernel",
     is_action=True,
     holds_token=True,

@@ -235,7 +235,7 @@ def _check_abi(path: Path, identity: Identity) -> None:
 
 
 def _provenance(source: Source, kernel: Kernel) -> bytes:
-    """What the wheel was made of, for who has only the wheel."""
+    """What the wheel was made of, for those who have only the wheel."""
     value = {
         "schema": 1,
         "kernel": kernel.name,
