@@ -137,6 +137,24 @@ def test_what_is_not_there_is_an_error_at_once_and_opens_no_connection(
         assert float(str(answer["seconds"])) < 10
 
 
+@pytest.mark.slow
+def test_kernels_that_others_need_are_there_too_in_each_version(
+    api: HfApi, hub: str, repo: str, tmp_path: Path, no_network: list[str]
+) -> None:
+    publish(api, repo, release="1.0.0")
+    publish(api, repo, version=2, release="2.0.0")
+    publish(api, f"{repo}-top", release="3.0.0", **{"kernel-depends": [{"repo-id": repo, "version": 2}]})
+    folder = project(tmp_path / "project", {f"{repo}-top": 1, repo: 1})
+    assert run("lock", "--mode", "update", "--project", folder, "--hub", hub) == 0
+    cache = tmp_path / "cache"
+    assert run("download", "--project", folder, "--hub", hub, "--cache", cache, "--prune") == 0
+    assert len(list(cache.glob("*/snapshots/*"))) == 3
+    for name, release in ((repo, "1.0.0"), (f"{repo}-top", "3.0.0")):
+        answer = load(no_network, "load_kernel", name, folder, cache)
+        assert answer | EXPECTED == answer and answer["tried"] == []
+        assert answer["release"] == release
+
+
 def test_only_the_variants_of_the_platforms_are_fetched(
     locked: Locked, hub: str, repo: str, tmp_path: Path
 ) -> None:

@@ -383,6 +383,16 @@ def test_a_name_with_two_dashes_is_one_that_installers_read(tmp_path: Path) -> N
         assert "layer__norm/__init__.py" in wheel.namelist()
 
 
+@pytest.mark.parametrize("version", [True, -1, 10**30])
+def test_a_version_that_no_kernel_has_makes_no_wheel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: int
+) -> None:
+    write_variant(tmp_path / "build", CPU, variant_files("gray", version=version))
+    assert run("wheel", tmp_path, "--output", tmp_path / "dist") == 2
+    assert "is no version of a wheel" in capsys.readouterr().err
+    assert not (tmp_path / "dist").exists()
+
+
 def test_files_that_are_no_wheels_are_told_of_whatever_is_in_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

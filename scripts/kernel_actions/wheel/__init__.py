@@ -264,7 +264,13 @@ def _built(options: Options, version: str) -> list[Source]:
     if not version:
         console.say("No --wheel-version is given: these are wheels of a development version")
     return [
-        Source(one.path, version or f"{one.version}.0.0.dev0", licenses, builder=one.builder) for one in found
+        Source(
+            one.path,
+            version or metadata.version(f"{one.version}.0.0.dev0"),
+            licenses,
+            builder=one.builder,
+        )
+        for one in found
     ]
 
 
