@@ -68,6 +68,7 @@ def test_from_commits_to_the_hub(
     assert finished.returncode == 0, finished.stderr
     assert "relu 1.0.0: the first release" in finished.stdout
     assert "Verified 2 variants; loaded torch-cpu" in finished.stdout
+    assert f"the tag v1.0.0 will be pushed to {kernel.origin}: --no-git-tag leaves it out" in finished.stderr
     assert "hf_planted" not in finished.stdout + finished.stderr
 
     # Everybody sees one commit, on both branches; nothing of the way is left.

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_actions import built, digests, environment, git, manifest, planning, settings, upload
+from kernel_actions import built, console, digests, environment, git, manifest, planning, settings, upload
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
@@ -322,10 +322,19 @@ def check_origin(release: Release) -> bool:
 
 
 def check_push(release: Release) -> None:
-    """Raises ``WrongSurroundings`` unless the git tag may be pushed to origin."""
+    """Raises ``WrongSurroundings`` unless the git tag may be pushed to origin.
+
+    Says so where the Hub is one to try things with, as origin may be the one that everybody sees.
+    """
     made = release.plan
     if release.repository is not None and git.has_remote(release.repository, ORIGIN):
         git.check_push(release.repository, ORIGIN, made.git_tag, made.commit)
+        if release.hub.is_embedded:
+            address = git.remote_address(release.repository, ORIGIN)
+            console.say(
+                f"The Hub is an embedded one, and yet the tag {made.git_tag} will be pushed to {address}: "
+                "--no-git-tag leaves it out"
+            )
 
 
 def _tag_is_elsewhere(made: ReleasePlan, commit: str, where: str) -> WrongInput:
