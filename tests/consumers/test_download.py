@@ -299,6 +299,7 @@ def test_a_lock_that_names_nothing_on_the_hub_is_wrong_input(
     text = lock.read_text()
     for changed in (text.replace(commits(folder)[repo], "f" * 40), text.replace(repo, f"{repo}-none"), "{}"):
         lock.write_text(changed)
+        project(folder, {f"{repo}-none" if "-none" in changed else repo: 1})
         capsys.readouterr()
         assert run("download", "--project", folder, "--hub", hub, "--cache", tmp_path / "c") == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -133,6 +133,7 @@ def in_image(application: Path, root: Path, no_network: list[str]) -> str:
     return finished.stdout
 
 
+@pytest.mark.slow
 def test_each_way_to_pin_loads_what_the_guide_says(
     application: Path, published: str, hub: str, tmp_path: Path
 ) -> None:
