@@ -248,6 +248,12 @@ def remote_address(directory: Path, remote: str) -> str:
     return printable(process.without_credentials(found))
 
 
+def is_on_this_machine(address: str) -> bool:
+    """Whether a remote's ``address`` is a path here, by git's own rule: a colon before the first slash is of
+    a scheme or a host."""
+    return address.startswith("file://") or ":" not in address.partition("/")[0]
+
+
 def default_branch(directory: Path) -> str:
     """The branch that others start from: what ``origin`` said when it was cloned, else ``main``, or
     ``master`` where only that is there."""

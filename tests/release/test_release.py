@@ -68,7 +68,7 @@ def test_from_commits_to_the_hub(
     assert finished.returncode == 0, finished.stderr
     assert "relu 1.0.0: the first release" in finished.stdout
     assert "Verified 2 variants; loaded torch-cpu" in finished.stdout
-    assert f"the tag v1.0.0 will be pushed to {kernel.origin}: --no-git-tag leaves it out" in finished.stderr
+    assert "is not pushed" not in finished.stderr  # Since origin is on this machine, as the Hub is.
     assert "hf_planted" not in finished.stdout + finished.stderr
 
     # Everybody sees one commit, on both branches; nothing of the way is left.
@@ -428,9 +428,34 @@ def test_a_tag_that_another_run_pushes_at_the_same_time_is_as_good(
     assert kernel.tags(kernel.origin) == {"v1.0.0": kernel.head}
 
 
-def test_credentials_in_the_address_of_origin_are_not_shown(
-    kernel: Kernel, address: str, quick: list[str]
+def test_a_release_on_an_embedded_hub_is_not_told_to_an_origin_elsewhere(
+    kernel: Kernel, address: str, quick: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    git(kernel.root, "remote", "set-url", "origin", "http://someone:ghp_planted@127.0.0.1:9/x.git")
+    kernel.build()
+    assert kernel.release(address).tagged is not None
+    assert kernel.tags() == {"v1.0.0": kernel.head}
+    said = capsys.readouterr().err
+    assert "the git tag v1.0.0 stays here, and is not pushed to http://" in said
+    assert "ghp_planted" not in said
+
+
+@pytest.mark.parametrize(
+    ("remote", "is_here"),
+    [
+        ("/srv/git/x.git", True), ("../x.git", True), ("x.git", True), ("file:///x.git", True),
+        ("./a:b", True), ("https://github.com/a/b.git", False), ("git@github.com:a/b.git", False),
+        ("ssh://host/x", False), ("host:x", False),
+    ],
+)  # fmt: skip
+def test_where_a_remote_is(remote: str, is_here: bool) -> None:
+    assert git_module.is_on_this_machine(remote) == is_here
+
+
+def test_credentials_in_the_address_of_origin_are_not_shown(
+    kernel: Kernel, address: str, quick: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_module, "is_on_this_machine", lambda remote: True)
     git(kernel.root, "remote", "set-url", "origin", "http://someone:ghp_planted@127.0.0.1:9/x.git")
     kernel.build()
     with pytest.raises(WrongSurroundings, match="cannot be pushed") as caught:

@@ -16,7 +16,7 @@ from kernel_actions import console
 from kernel_actions.errors import EXIT_DONE
 from kernel_actions.release.gate import Lack
 from kernel_actions.release.plan import ReleasePlan
-from kernel_actions.release.preparation import Release, check_origin, check_push, prepare
+from kernel_actions.release.preparation import Release, check_origin, check_push, prepare, rehearses
 from kernel_actions.release.protocol import (
     ATTEMPTS,
     Moved,
@@ -183,15 +183,16 @@ def carry_out(
     """Carry out a release that was planned, or what is left to do of it.
 
     ``stages`` are ``stage`` (with the gate before it) and ``promote`` (with the verification before it,
-    and the tags after). Without ``git_tag`` git is left alone; without ``push`` the git tag stays in
-    the repository; with ``moving_tags`` the tags vX and vX.Y follow. ``verified_before`` is a
-    commit on the Hub that was verified elsewhere. ``on_missing`` gets what the gate finds, before that is
-    raised; ``watch`` notes the steps.
+    and the tags after). Without ``git_tag`` git is left alone; without ``push``, and in a rehearsal, the
+    git tag stays in the repository; with ``moving_tags`` the tags vX and vX.Y follow. ``verified_before``
+    is a commit on the Hub that was verified elsewhere. ``on_missing`` gets what the gate finds, before that
+    is raised; ``watch`` notes the steps.
 
     When the version's branch is changed by others meanwhile, the release is staged and verified anew.
     """
     made = prepared.plan
     watch = watch or Stopwatch()
+    push = push and not (git_tag and "promote" in stages and rehearses(prepared))
     if made.promoted:
         console.say(
             f"{made.version} is on {made.hub_tag if made.is_pre else made.branch} of {made.repo_id} already"

@@ -322,19 +322,23 @@ def check_origin(release: Release) -> bool:
 
 
 def check_push(release: Release) -> None:
-    """Raises ``WrongSurroundings`` unless the git tag may be pushed to origin.
-
-    Says so where the Hub is one to try things with, as origin may be the one that everybody sees.
-    """
+    """Raises ``WrongSurroundings`` unless the git tag may be pushed to origin."""
     made = release.plan
     if release.repository is not None and git.has_remote(release.repository, ORIGIN):
         git.check_push(release.repository, ORIGIN, made.git_tag, made.commit)
-        if release.hub.is_embedded:
-            address = git.remote_address(release.repository, ORIGIN)
-            console.say(
-                f"The Hub is an embedded one, and yet the tag {made.git_tag} will be pushed to {address}: "
-                "--no-git-tag leaves it out"
-            )
+
+
+def rehearses(release: Release) -> bool:
+    """Whether the Hub is one to try things with, while origin is one that others see: then it is not told of
+    a release that they cannot have. Says so."""
+    if release.repository is None or not release.hub.is_embedded:
+        return False
+    address = git.remote_address(release.repository, ORIGIN)
+    if not address or git.is_on_this_machine(address):
+        return False
+    tag = release.plan.git_tag
+    console.say(f"The Hub is an embedded one: the git tag {tag} stays here, and is not pushed to {address}")
+    return True
 
 
 def _tag_is_elsewhere(made: ReleasePlan, commit: str, where: str) -> WrongInput:

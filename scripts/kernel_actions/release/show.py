@@ -176,7 +176,8 @@ def _outcome(released: Released) -> list[str]:
         return [f"{plan.version} is released already, as {released.commit}: nothing to do"]
     lines = [f"Released {plan.version} as {released.commit} ({console.size(released.size)} sent)"]
     if released.verified is not None:
-        loaded = released.verified.loaded or "none, as no variant is for this machine"
+        # None where no variant is for this machine, and where another job has loaded it.
+        loaded = released.verified.loaded or "none here"
         count = len(released.verified.variants)
         lines.append(f"Verified {count} variant{'s' if count != 1 else ''}; loaded {loaded}")
     if released.tagged is not None and released.tagged.done:
