@@ -79,7 +79,8 @@ _LIMITS = (
         "timeout",
         "minutes",
         7200,
-        "After how many minutes a job is ended. GitHub's own limit is 6 hours.",
+        "After how many minutes a job is ended; its build stops a quarter of an hour before, to keep what is "
+        "finished. GitHub's own limit is 6 hours.",
         120,
     ),
     _limit("cores", "cores", 1024, "How many cores each build takes. All of the machine unless given.", 8),
@@ -306,6 +307,10 @@ SETTINGS_TOML = Table(
 )
 
 
+# In minutes: what a job has beside its build, to set Nix up and to keep what is finished.
+_MARGIN = 15
+
+
 class Limits(NamedTuple):
     """What a job may take: ``timeout`` in minutes, ``cores`` for each build, and ``jobs``, builds at once.
 
@@ -317,6 +322,11 @@ class Limits(NamedTuple):
     cores: int | None = None
     jobs: int | None = None
 
+    @property
+    def time_limit(self) -> int | None:
+        """Minutes for the build, so that the job is not ended meanwhile; ``None`` leaves it to the build."""
+        return None if self.timeout is None else self.timeout - min(self.timeout // 4, _MARGIN)
+
     def over(self, general: Limits) -> Limits:
         """These, and those of ``general`` that are not set here."""
         return Limits(
@@ -325,10 +335,12 @@ class Limits(NamedTuple):
             jobs=self.jobs or general.jobs,
         )
 
-    def as_json(self) -> dict[str, int]:
+    def as_json(self) -> dict[str, int | str]:
         """Those that are set, as keys of a job in the matrix."""
         named = (("timeout", self.timeout), ("cores", self.cores), ("jobs", self.jobs))
-        return {name: value for name, value in named if value is not None}
+        limits: dict[str, int | str] = {name: value for name, value in named if value is not None}
+        # As `build --time-limit` takes it.
+        return limits if self.time_limit is None else limits | {"time_limit": f"{self.time_limit}m"}
 
 
 _NO_LIMITS = Limits()

@@ -37,5 +37,5 @@ def test_its_settings_are_valid(tmp_path: Path) -> None:
     (block,) = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     (tmp_path / settings.FILE_NAME).write_text(block)
     found = settings.load(tmp_path)
-    assert found.limit("cuda").as_json() == {"timeout": 700, "cores": 8, "jobs": 2}
+    assert found.limit("cuda").as_json() == {"timeout": 700, "cores": 8, "jobs": 2, "time_limit": "685m"}
     assert found.selectors["skip"].values == ("*-cu126-*",)

@@ -207,14 +207,14 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
         address = f"http://127.0.0.1:{server.server_port}"
         payload = {"repository": {"full_name": "me/tiny", "visibility": "public"}}
 
-        def dispatch(workflow: str, **inputs: str) -> Run:
+        def dispatch(workflow: str, *more: str, **inputs: str) -> Run:
             given = [
                 part
                 for name, value in inputs.items()
                 for part in ("--input", f"{name.replace('_', '-')}={value}")
             ]
             run = author.run(
-                workflow, "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given,
+                workflow, "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given, *more,
                 "--env", f"GITHUB_API_URL={address}",
                 payload=payload | {"inputs": {one.replace("_", "-"): value for one, value in inputs.items()}},
             )  # fmt: skip
@@ -225,19 +225,55 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
         assert dry.returncode == 0, dry.log
         assert set(dry.results) == {"plan", "build", "test", "compliance"}
         assert not api.repo_exists("kernel-actions/tiny", repo_type="kernel")
+        # Nobody signed it: it stays where it was staged.
+        pre = dispatch(
+            "release",
+            "--var",
+            "KERNEL_SIGNER=me/tiny",
+            bump="auto",
+            pre="rc",
+            dry_run="false",
+            moving_tags="true",
+        )
+        assert pre.results["stage"] == "success" and pre.results["verify"] == "failure", pre.log
+        assert "is not signed" in pre.log and "promote" not in pre.started
+        pre = dispatch("release", bump="auto", pre="rc", dry_run="false", moving_tags="true")
+        assert pre.returncode == 0, pre.log
+        # A pre-release gets its tags, and nothing else moves.
+        refs = api.list_repo_refs("kernel-actions/tiny", repo_type="kernel")
+        assert [branch.name for branch in refs.branches] == ["main"]
+        assert [tag.name for tag in refs.tags] == ["v1.0.0-rc.1"]
+        assert (
+            refs.tags[0].target_commit == pre.outputs["stage"]["staged"] == pre.outputs["promote"]["commit"]
+        )
+        assert git(author.origin, "tag", "--list").split() == ["v1.0.0-rc.1"]
         released = dispatch("release", bump="auto", dry_run="false")
         assert released.returncode == 0, released.log
         assert set(released.results.values()) == {"success"} and len(released.results) == 7
+        # What the job without a token has loaded is compared beside the token, and not loaded there.
+        assert re.search(rf"/Verify\s*\].* {CPU_NEW} .* loaded$", released.log, re.MULTILINE)
+        assert re.search(r"/Promote and tag\s*\].*Verified 2 variants; loaded none", released.log)
         refs = api.list_repo_refs("kernel-actions/tiny", repo_type="kernel")
         assert {branch.name for branch in refs.branches} == {"main", "v1"}
-        assert [tag.name for tag in refs.tags] == ["v1.0.0"]
+        assert {tag.name for tag in refs.tags} == {"v1.0.0", "v1.0.0-rc.1"}
         files = api.list_repo_files("kernel-actions/tiny", repo_type="kernel", revision="v1")
         assert {f"build/{name}/metadata.json" for name in (CPU_NEW, CUDA)} <= set(files)
         # Every file was signed for, and the tag was pushed from the job that may.
         attested = (released.artifacts / "attested.txt").read_text()
         assert f"build/{CPU_NEW}/metadata.json" in attested and "archives" not in attested
-        assert git(author.origin, "tag", "--list").split() == ["v1.0.0"]
-        assert [one["tag_name"] for one in server.releases] == ["v1.0.0"]
+        assert git(author.origin, "tag", "--list").split() == ["v1.0.0", "v1.0.0-rc.1"]
+        made = [(one["tag_name"], one["prerelease"]) for one in server.releases]
+        assert made == [("v1.0.0-rc.1", True), ("v1.0.0", False)]
+        # As if it had been ended once it was promoted: another run of all of it makes the tags.
+        api.delete_tag("kernel-actions/tiny", tag="v1.0.0", repo_type="kernel")
+        git(author.origin, "tag", "--delete", "v1.0.0")
+        again = dispatch("release", bump="minor", dry_run="false", moving_tags="true")
+        assert again.returncode == 0 and set(again.results.values()) == {"success"}, again.log
+        assert git(author.origin, "tag", "--list").split() == ["v1", "v1.0", "v1.0.0", "v1.0.0-rc.1"]
+        refs = api.list_repo_refs("kernel-actions/tiny", repo_type="kernel")
+        assert {one.name: one.target_commit for one in (*refs.branches, *refs.tags)}["v1.0.0"] == (
+            released.outputs["promote"]["commit"]
+        )
         # What was released is what is measured against; how fast that is here is not decided.
         measured = dispatch("benchmark", baseline="v1", only=CPU_NEW, workloads="*")
         assert measured.results["build"] == "success" and "measure" in measured.started, measured.log
@@ -412,6 +448,7 @@ def test_hostile(what):
     [
         ("release", {"bump": HOSTILE, "dry-run": "false", "target": ""}),
         ("release", {"bump": "auto", "dry-run": "false", "target": HOSTILE}),
+        ("release", {"bump": "auto", "pre": HOSTILE, "dry-run": "false", "target": ""}),
         ("rollback", {"to": HOSTILE, "dry-run": "false", "target": ""}),
         ("rollback", {"to": "v1.0.0", "dry-run": "false", "target": HOSTILE}),
         ("benchmark", {"baseline": "v1", "only": HOSTILE, "workloads": HOSTILE}),

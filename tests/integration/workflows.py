@@ -27,6 +27,9 @@ only = ["{CPU_NEW}", "{CUDA}"]
 [runners.test]
 "x86_64-linux.cuda" = ["self-hosted", "linux", "gpu"]
 
+[limits]
+timeout = 60
+
 [test.allow-untested]
 "*-cu130-*" = "the machine of the tests has no GPU"
 """,

@@ -36,6 +36,7 @@ MAY_MORE = {
     ("freshness", "look"): {"contents": "read", "issues": "write"},
     ("kernels-lock", "propose"): {"contents": "write", "pull-requests": "write"},
 }
+LIMIT = "${{ matrix.timeout || 355 }}"
 TEMPLATES = sorted(ROOT.glob("templates/workflows/**/*.yml"))
 # Generated of the templates, to be called.
 REUSABLE = [
@@ -108,10 +109,13 @@ def test_templates_ask_for_little_and_end_in_time(path: Path) -> None:
     for name, job in workflow["jobs"].items():
         limit = job["timeout-minutes"]
         # What kernel-actions.toml says, else less than the 6 hours after which GitHub ends a job.
-        assert limit == "${{ matrix.timeout || 355 }}" or limit <= 120
+        assert limit == LIMIT or limit <= 120
         assert job["permissions"] == MAY_MORE.get((path.stem, name), {"contents": "read"})
         for step in job["steps"]:
             assert "${{" not in step.get("run", "")
+            if re.search(r"(kernel-actions|\$)/build\b", step.get("uses", "")):
+                # It stops before the job is ended, and keeps what is finished.
+                assert (limit, step["with"]["time-limit"]) == (LIMIT, "${{ matrix.time_limit }}")
 
 
 @pytest.mark.parametrize("path", [*TEMPLATES, *REUSABLE], ids=_name)

@@ -11,6 +11,7 @@ import pytest
 from kernel_actions import matrix, settings, toml_file
 from kernel_actions.cli import Options
 from kernel_actions.errors import WrongInput
+from kernel_actions.nix import building
 from kernel_actions.options import COMMANDS
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "kernel-actions.schema.json").read_text())
@@ -97,9 +98,17 @@ def test_limits_of_a_backend_come_before_those_of_all(tmp_path: Path) -> None:
         "[limits]\ntimeout = 90\ncores = 8\n[limits.cuda]\ntimeout = 700\njobs = 2\n"
     )
     found = settings.load(tmp_path)
-    assert found.limit("cuda").as_json() == {"timeout": 700, "cores": 8, "jobs": 2}
-    assert found.limit("cpu").as_json() == {"timeout": 90, "cores": 8}
+    assert found.limit("cuda").as_json() == {"timeout": 700, "cores": 8, "jobs": 2, "time_limit": "685m"}
+    assert found.limit("cpu").as_json() == {"timeout": 90, "cores": 8, "time_limit": "75m"}
     assert settings.Settings().limit("cuda").as_json() == {}
+
+
+@pytest.mark.parametrize("timeout", [1, 3, 4, 20, 60, 61, 355, 7200])
+def test_a_build_stops_before_its_job_is_ended(timeout: int) -> None:
+    limit = settings.Limits(timeout=timeout).as_json()["time_limit"]
+    left = timeout - building.seconds(str(limit)) / 60
+    # As the default of build, 5h40m, for the job of 355 minutes.
+    assert left == min(timeout // 4, 15) and left < timeout
 
 
 def test_the_kernels_own_file_comes_before_that_of_the_repository(tmp_path: Path) -> None:
@@ -115,7 +124,7 @@ def test_the_kernels_own_file_comes_before_that_of_the_repository(tmp_path: Path
         '[limits]\ntimeout = 30\n[matrix]\ntorch = "2.12"\n[runners.test]\n"x86_64-linux" = "gpu"\n'
     )
     found = settings.load(own)
-    assert found.limit("cpu").as_json() == {"timeout": 30, "cores": 4}
+    assert found.limit("cpu").as_json() == {"timeout": 30, "cores": 4, "time_limit": "23m"}
     assert {name: one.values for name, one in found.selectors.items()} == {
         "skip": ("*-cu126-*",),
         "torch": ("2.12",),
@@ -274,7 +283,7 @@ def test_what_the_kernel_says_in_general_comes_before_what_the_repository_says_o
         '[limits]\ntimeout = 30\n[runners.test]\n"x86_64-linux" = "own"\n'
     )
     found = settings.load(tmp_path / "one")
-    assert found.limit("cuda").as_json() == {"timeout": 30, "cores": 4}
+    assert found.limit("cuda").as_json() == {"timeout": 30, "cores": 4, "time_limit": "23m"}
     assert found.test_runner("x86_64-linux", "cuda") == ("own",)
 
 
