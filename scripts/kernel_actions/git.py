@@ -248,6 +248,14 @@ def remote_address(directory: Path, remote: str) -> str:
     return printable(process.without_credentials(found))
 
 
+def push_address(directory: Path, remote: str) -> str:
+    """Where `git push` takes what is pushed to ``remote``, by the user's own configuration (``pushurl``,
+    ``insteadOf``), without credentials; empty when there is none."""
+    finished = _do(directory, "remote", "get-url", "--push", remote)
+    lines = finished.output.splitlines() if finished.returncode == 0 else []
+    return printable(process.without_credentials(lines[-1])) if lines else ""
+
+
 def is_on_this_machine(address: str) -> bool:
     """Whether a remote's ``address`` is a path here, by git's own rule: a colon before the first slash is of
     a scheme or a host."""

@@ -438,6 +438,15 @@ def test_a_release_on_an_embedded_hub_is_not_told_to_an_origin_elsewhere(
     said = capsys.readouterr().err
     assert "the git tag v1.0.0 stays here, and is not pushed to http://" in said
     assert "ghp_planted" not in said
+    # What counts is where a push goes.
+    git(
+        kernel.root,
+        "config",
+        f"url.{kernel.origin}.pushInsteadOf",
+        "http://someone:ghp_planted@127.0.0.1:9/x.git",
+    )
+    assert git_module.push_address(kernel.root, "origin") == str(kernel.origin)
+    assert git_module.push_address(kernel.root, "elsewhere") == ""
 
 
 @pytest.mark.parametrize(

@@ -333,7 +333,7 @@ def rehearses(release: Release) -> bool:
     a release that they cannot have. Says so."""
     if release.repository is None or not release.hub.is_embedded:
         return False
-    address = git.remote_address(release.repository, ORIGIN)
+    address = git.push_address(release.repository, ORIGIN)
     if not address or git.is_on_this_machine(address):
         return False
     tag = release.plan.git_tag
