@@ -231,3 +231,24 @@ def test_the_release_template_shows_no_token_to_what_it_verifies() -> None:
     assert holding == {"stage", "promote"}
     assert all(jobs[name]["environment"] == "hub" for name in holding)
     assert set(jobs["promote"]["needs"]) == {"stage", "verify"}
+
+
+@pytest.mark.parametrize("path", [one for one in (*TEMPLATES, *REUSABLE) if one.stem == "release"], ids=_name)
+def test_what_is_promoted_is_what_was_staged_and_verified(path: Path) -> None:
+    jobs = yaml.safe_load(path.read_text())["jobs"]
+
+    def given(job: str) -> dict[str, Any]:
+        (step,) = [
+            one for one in jobs[job]["steps"] if re.search(r"/(release|verify)\b", one.get("uses", ""))
+        ]
+        return dict(step["with"])
+
+    assert jobs["promote"]["needs"] == ["stage", "verify"] and jobs["verify"]["needs"] == "stage"
+    staged = "${{ needs.stage.outputs.staged }}"
+    # With it nothing of the kernel is run beside the token.
+    assert given("verify")["revision"] == given("promote")["verified"] == staged
+    assert given("promote")["bump"] == "${{ needs.stage.outputs.version }}" and "pre" not in given("promote")
+    for job in ("stage", "verify", "promote"):
+        assert (
+            given(job)["hub"] == given("stage")["hub"] and given(job)["repo-id"] == given("stage")["repo-id"]
+        )
