@@ -143,6 +143,7 @@ def test_a_device_that_is_not_there(kernel: Kernel) -> None:
 def test_benchmarks_see_no_secret_and_give_no_commands(kernel: Kernel) -> None:
     kernel.write(
         "import os\nassert not [name for name in os.environ if 'TOKEN' in name]\n"
+        "assert os.environ['MALLOC_MMAP_MAX_'] == '0'\n"
         "print('::error::forged')\n" + BENCHMARK
     )
     finished = kernel.run(*FAST, "--format", "github", HF_TOKEN="hf_x", KA_TOKEN="x", GITHUB_ACTIONS="true")
