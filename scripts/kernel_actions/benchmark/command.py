@@ -357,8 +357,8 @@ def _environment(local_kernels: str) -> dict[str, str]:
         "LOCAL_KERNELS": local_kernels,
         # Its pool of compilers would outlive the benchmarks, and disturb them.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        # glibc gives large blocks back to the system, or not, by where in the heap they happen to lie; getting
-        # them anew, page by page, takes longer than most kernels. It keeps what it has, for all that is timed.
+        # glibc gives large blocks back to the system, or not, by where they happen to lie; getting them anew,
+        # page by page, takes longer than most kernels do. For all that is timed, it keeps what it has.
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     }
