@@ -114,7 +114,7 @@ def test_the_summary_has_bars() -> None:
     assert show.bar(0.5) == "█" * 8
     assert show.bar(0.49) == "█" * 7 + "▉"
     assert show.bar(None) == ""
-    assert "█" in show.markdown(_report())
+    assert "█" in show.as_markdown(_report())
 
 
 def test_the_plot_follows_the_scheme_and_can_be_read_aloud() -> None:
@@ -156,7 +156,7 @@ def test_hostile_names_stay_text() -> None:
     text = plot.svg(drawing)
     assert "<script" not in text and "\x1b" not in text
     ElementTree.fromstring(text)
-    markdown = show.markdown(report)
+    markdown = show.as_markdown(report)
     assert "<script" not in markdown and "![x]" not in markdown and "\x1b" not in markdown
     assert plot.png(drawing)
 

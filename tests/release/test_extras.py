@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from huggingface_hub import HfApi
 from kernel_actions import built, release
+from kernel_actions import git as git_module
 from kernel_actions.errors import KernelFailed, WrongSurroundings
 from kernel_actions.hub import client
 from kernel_actions.release import gate
@@ -64,8 +65,14 @@ def test_a_new_version_inherits_no_benchmarks() -> None:
 
 
 def test_who_may_not_push_the_tag_is_told_before_anything_is_published(
-    kernel: Kernel, address: str, api: HfApi, repo_id: str, quick: list[str]
+    kernel: Kernel,
+    address: str,
+    api: HfApi,
+    repo_id: str,
+    quick: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(git_module, "is_on_this_machine", lambda remote: True)
     git(kernel.root, "remote", "set-url", "--push", "origin", "http://someone:ghp_planted@127.0.0.1:9/x.git")
     kernel.build()
     with pytest.raises(WrongSurroundings, match=r"the git tag v1\.0\.0 cannot be pushed to origin") as caught:
