@@ -10,7 +10,7 @@ run:  ## Take the example kernel from source to a Hub on this machine and back
 	@$(ACTIONS) pipeline
 
 test:  ## Run the tests (ALL=1: also those that take minutes; ARGS="-k matrix" selects some)
-	@$(PYTHON) -m pytest -n 2 --dist loadfile $(if $(ALL),,-m "not slow") $(ARGS)
+	@$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(ALL),,-m "not slow") $(ARGS)
 
 gpu-test:  ## Test what `test` does on this machine's GPU, into KA_GPU_OUT, without network (ARGS="-k memcheck")
 	@tests/gpu/run.sh $(ARGS)
