@@ -354,6 +354,36 @@ def test_freshness_keeps_an_issue(tmp_path: Path) -> None:
         assert done.returncode == 1 and "give the job `issues: write`" in done.log
 
 
+@pytest.mark.slow
+def test_in_a_monorepo_freshness_keeps_one_issue_about_all_kernels(tmp_path: Path) -> None:
+    author = Author(tmp_path, "monorepo/freshness", kernels=("kernels/one", "kernels/other"))
+    with embedded_hub(tmp_path / "hub") as hub, github() as server:
+
+        def run() -> Run:
+            done = author.run(
+                "freshness", "schedule", "--var", f"KERNEL_HUB={hub}",
+                "--env", f"GITHUB_API_URL=http://127.0.0.1:{server.server_port}",
+                payload={"repository": {"full_name": "me/tiny"}}, secrets={"GITHUB_TOKEN": TOKEN},
+            )  # fmt: skip
+            assert TOKEN not in done.log
+            return done
+
+        done = run()
+        assert done.returncode == 0 and done.results == {"look": "success"}, done.log
+        assert done.outputs["look"]["fresh"] == "false"
+        (issue,) = server.issues
+        assert done.outputs["look"]["issue"] == issue["html_url"]
+        for name in ("one", "other"):
+            assert f"kernel-actions/{name} is not on the Hub" in issue["body"]
+            assert f"kernel-actions/{name} is not on the Hub" in done.summary
+        # One kernel that cannot be read fails the run, and says which.
+        author.change({"kernels/other/build.toml": "[general]\n"})
+        done = run()
+        assert done.returncode == 1 and done.results == {"look": "failure"}, done.log
+        assert "kernels/other/build.toml" in done.log
+        assert len(server.issues) == 1
+
+
 def test_a_lock_that_cannot_be_updated_is_proposed_to_nobody(tmp_path: Path) -> None:
     # tests/consumers/test_template.py has what is proposed; this repository declares no kernels.
     author = Author(tmp_path, "kernels-lock")
