@@ -303,31 +303,85 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
 
 @needs_nix
 @pytest.mark.slow
-def test_in_a_monorepo_one_kernel_is_released(tmp_path: Path) -> None:
+def test_in_a_monorepo_one_kernel_is_released_measured_and_rolled_back(tmp_path: Path) -> None:
     from huggingface_hub import HfApi
 
+    templates = ("monorepo/release", "monorepo/benchmark", "monorepo/rollback")
     author = Author(
-        tmp_path, "monorepo/release", kernels=("kernels/one", "kernels/other"), replaced=REPLACED | PARTIAL
+        tmp_path, *templates, kernels=("kernels/one", "kernels/other"), replaced=REPLACED | PARTIAL
     )
     settings = (author.root / "kernels/one/kernel-actions.toml").read_text()
-    author.change({"kernels/one/kernel-actions.toml": settings + '\n[release]\ntag-prefix = "one/"\n'})
+    package = "kernels/one/torch-ext/one/__init__.py"
+    source = (author.root / package).read_text()
+    # So slow that the next version is faster on any machine, however busy.
+    slow = source.replace("    return 2", "    time.sleep(0.02)\n    return 2")
+    author.change(
+        {
+            "kernels/one/kernel-actions.toml": settings + '\n[release]\ntag-prefix = "one/"\n',
+            package: slow.replace("\n\n__all__", "\n\nimport time\n\n__all__", 1),
+        }
+    )
     with embedded_hub(tmp_path / "hub") as hub, github() as server:
-        inputs = {"kernel": "kernels/one", "bump": "auto", "dry-run": "false", "target": ""}
-        given = [part for name, value in inputs.items() for part in ("--input", f"{name}={value}")]
-        run = author.run(
-            "release", "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given,
-            "--env", f"GITHUB_API_URL=http://127.0.0.1:{server.server_port}",
-            payload={"repository": {"full_name": "me/tiny", "visibility": "public"}, "inputs": inputs},
-        )  # fmt: skip
-        assert run.returncode == 0, run.log
         api = HfApi(endpoint=hub, token=False)
+
+        def dispatch(workflow: str, **inputs: str) -> Run:
+            named = {"kernel": "kernels/one"} | {name.replace("_", "-"): inputs[name] for name in inputs}
+            given = [part for name, value in named.items() for part in ("--input", f"{name}={value}")]
+            run = author.run(
+                workflow, "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given,
+                "--env", f"GITHUB_API_URL=http://127.0.0.1:{server.server_port}",
+                payload={"repository": {"full_name": "me/tiny", "visibility": "public"}, "inputs": named},
+            )  # fmt: skip
+            assert run.returncode == 0, run.log
+            assert set(run.results.values()) == {"success"}, run.log
+            assert_no_secret(run)
+            return run
+
+        def refs() -> dict[str, str]:
+            found = api.list_repo_refs("kernel-actions/one", repo_type="kernel")
+            return {one.name: one.target_commit for one in (*found.branches, *found.tags)}
+
+        def loaded() -> str:
+            path = api.hf_hub_download(
+                "kernel-actions/one",
+                f"build/{CPU_NEW}/__init__.py",
+                repo_type="kernel",
+                revision="v1",
+                cache_dir=tmp_path / "cache",
+            )
+            return Path(path).read_text()
+
+        run = dispatch("release", bump="auto", dry_run="false", target="")
         files = api.list_repo_files("kernel-actions/one", repo_type="kernel", revision="v1")
         assert f"build/{CPU_NEW}/metadata.json" in files
         assert not api.repo_exists("kernel-actions/other", repo_type="kernel")
-    assert git(author.origin, "tag", "--list").split() == ["one/v1.0.0"]
-    assert f"kernels/one/build/{CPU_NEW}/metadata.json" in (run.artifacts / "attested.txt").read_text()
-    assert run.artifact("plan") == run.artifact("report") == ["report.html"]
-    assert_no_secret(run)
+        assert git(author.origin, "tag", "--list").split() == ["one/v1.0.0"]
+        attested = (run.artifacts / "attested.txt").read_text()
+        assert f"kernels/one/build/{CPU_NEW}/metadata.json" in attested
+        assert run.artifact("plan") == run.artifact("report") == ["report.html"]
+        # The next version is measured against the one that was released.
+        author.change({package: source})
+        run = dispatch("benchmark", baseline="v1", only=CPU_NEW, workloads="")
+        assert set(run.results) == {"plan", "build", "measure"}
+        assert run.outputs["measure"]["verdict"] == "passed"
+        (path,) = (run.artifacts / f"benchmark-one-{CPU_NEW}").glob("*.json")
+        report = json.loads(path.read_text())
+        assert report["baseline"]["source"].endswith("/one@v1")
+        (workload,) = report["workloads"]
+        assert [one["verdict"] for one in workload["against_baseline"]] == ["faster"]
+        # It is released, and taken back: who loads the version gets the first release again.
+        dispatch("release", bump="auto", dry_run="false", target="")
+        released = refs()
+        assert {"v1.0.0", "v1.1.0"} <= set(released) and "sleep" not in loaded()
+        run = dispatch("rollback", to="one/v1.0.0", dry_run="true", target="")
+        assert "rollback" not in run.started and refs() == released
+        run = dispatch("rollback", to="one/v1.0.0", dry_run="false", target="")
+        assert set(run.results) == {"plan", "rollback"}
+        outputs = run.outputs["rollback"]
+        assert (outputs["release"], json.loads(outputs["rolled-back"])) == ("1.0.0", ["1.1.0"])
+        assert refs()["v1"] == outputs["commit"] and "sleep" in loaded()
+        assert not api.repo_exists("kernel-actions/other", repo_type="kernel")
+    assert git(author.origin, "tag", "--list").split() == ["one/v1.0.0", "one/v1.1.0"]
 
 
 def test_freshness_keeps_an_issue(tmp_path: Path) -> None:
