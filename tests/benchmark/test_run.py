@@ -255,11 +255,17 @@ def test_variants_of_one_name_run_apart(kernel: Kernel, baseline: Callable[..., 
     ("code", "apart", "note"),
     [
         ("def work(x):\n    raise TypeError('no')\n", False, "the baseline does not do it: TypeError: no"),
-        ("def work(x):\n    raise TypeError('no')\n", True, "the baseline does not do it: TypeError: no"),
-        ("def work(x):\n    return x + 2\n", False, "self.out differs from verify_loop by up to 1"),
+        pytest.param(
+            "def work(x):\n    raise TypeError('no')\n", True, "the baseline does not do it: TypeError: no",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "def work(x):\n    return x + 2\n", False, "self.out differs from verify_loop by up to 1",
+            marks=pytest.mark.slow,
+        ),
         ("def work(x):\n    return x + 2\n", True, "self.out differs from verify_loop by up to 1"),
     ],
-)
+)  # fmt: skip
 def test_a_baseline_that_cannot_do_it(
     kernel: Kernel, baseline: Callable[..., Path], code: str, apart: bool, note: str
 ) -> None:

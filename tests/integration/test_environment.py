@@ -66,7 +66,16 @@ def test_two_at_once_make_one_environment(tmp_path: Path, lock: Path) -> None:
     assert (first_err + second_err).count("waiting for it") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        ),
+    ],
+)
 def test_the_next_command_makes_it_again_after_a_kill(tmp_path: Path, lock: Path, number: int) -> None:
     mark = tmp_path / "environments" / "one.ready"
     killed = _start(mark, lock)

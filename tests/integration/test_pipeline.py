@@ -74,6 +74,7 @@ def test_the_second_run_uses_what_is_there(built_copy: Path, tmp_path: Path) -> 
     assert [str(path) for path in home.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.slow
 def test_a_changed_source_is_built_tested_and_published_again(built_copy: Path) -> None:
     source = built_copy / "torch-ext" / "grayscale" / "__init__.py"
     source.write_text(source.read_text() + "\n# changed\n")
@@ -86,6 +87,7 @@ def test_a_changed_source_is_built_tested_and_published_again(built_copy: Path) 
     assert results["promote"] == "released 1.0.2"
 
 
+@pytest.mark.slow
 def test_a_compile_error_names_the_line(built_copy: Path) -> None:
     source = built_copy / "csrc" / "grayscale" / "grayscale_cpu.cpp"
     lines = source.read_text().splitlines()
@@ -111,6 +113,7 @@ def test_a_failing_test_is_not_published(built_copy: Path) -> None:
         assert _table(finished.stdout)["compliance"] == "not reached"
 
 
+@pytest.mark.slow
 def test_a_broken_rule_is_not_published(built_copy: Path) -> None:
     source = built_copy / "torch-ext" / "grayscale" / "__init__.py"
     source.write_text(source.read_text().replace("__all__", "__none__"))
@@ -120,6 +123,7 @@ def test_a_broken_rule_is_not_published(built_copy: Path) -> None:
     assert _table(finished.stdout)["stage"] == "not reached"
 
 
+@pytest.mark.slow
 def test_no_test_is_a_failure(built_copy: Path) -> None:
     shutil.rmtree(built_copy / "tests")
     finished = kernel_actions(built_copy, "pipeline")

@@ -191,6 +191,7 @@ def changing(kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_state_has_a_name_of_its_own(changing: Path) -> None:
     source = changing / "csrc" / "scale.cpp"
     clean = source.read_text()
@@ -417,6 +418,7 @@ def test_of_two_builds_at_once_one_builds_and_the_same_source_gives_the_same_fil
     assert "_local_" in report["id"]
 
 
+@pytest.mark.slow
 def test_pip_installs_the_project_and_sees_edits(changing: Path, tmp_path: Path) -> None:
     report = run(changing).report
     python = tmp_path / "venv" / "bin" / "python"
