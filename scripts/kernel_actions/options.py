@@ -45,6 +45,13 @@ class Option(NamedTuple):
         return self.name.replace("-", "_")
 
 
+def _switch(
+    name: str, help: str, *, default: str = "false", is_input: bool = True, has_variable: bool = True
+) -> Option:
+    """An option that is on or off, and off unless its ``default`` says otherwise."""
+    return Option(name, help, default, "boolean", is_input=is_input, has_variable=has_variable)
+
+
 class Output(NamedTuple):
     """An output of an action."""
 
@@ -110,12 +117,10 @@ VARIANT = Option(
     "Name of the build variant. Empty: the one that this machine can build and load.",
 )
 BUILD_DIR = Option("build-dir", "Folder that holds the built variants.", default="build")
-ALLOW_LOCAL_BUILD = Option(
+ALLOW_LOCAL_BUILD = _switch(
     "allow-local-build",
     "Publish variants of the local builder to a Hub that others use. They are neither sandboxed "
     "nor reproducible.",
-    default="false",
-    kind="boolean",
 )
 
 SETUP_NIX = Command(
@@ -124,32 +129,20 @@ SETUP_NIX = Command(
     is_action=True,
     holds_token=True,
     options=(
-        Option(
+        _switch(
             "install",
             "Install Nix where there is none. The action does; the command only configures.",
             default="true",
-            kind="boolean",
         ),
-        Option(
-            "find",
-            "Only tell whether Nix is installed: what the action asks first.",
-            default="false",
-            kind="boolean",
-            is_input=False,
-        ),
-        Option(
-            "check-only",
-            "Write nothing: show what is configured, and check it.",
-            default="false",
-            kind="boolean",
-        ),
+        _switch("find", "Only tell whether Nix is installed: what the action asks first.", is_input=False),
+        _switch("check-only", "Write nothing: show what is configured, and check it."),
         Option(
             "variants",
             "Variants that will be built: tells what Nix will fetch and what it will build, verifies the "
             "signatures, compares the free disk space, and stops when torch or a compiler would be compiled.",
             repeatable=True,
         ),
-        Option("builder-cache", "Use the builder's own cache.", default="true", kind="boolean"),
+        _switch("builder-cache", "Use the builder's own cache.", default="true"),
         Option(
             "substituters",
             "More binary caches, as in 'https://cache.example.org file:///mnt/cache'.",
@@ -185,24 +178,16 @@ SETUP_NIX = Command(
             default="0",
             kind="integer",
         ),
-        Option(
+        _switch(
             "require-sandbox",
             "Fail where builds are in no sandbox. What is built without one must not be published.",
             default="true",
-            kind="boolean",
         ),
-        Option(
+        _switch(
             "free-disk",
             "Remove what GitHub's images carry and no build needs. Removes nothing on other runners.",
-            default="false",
-            kind="boolean",
         ),
-        Option(
-            "allow-compile",
-            "Go on when torch or a compiler would be compiled, which takes hours.",
-            default="false",
-            kind="boolean",
-        ),
+        _switch("allow-compile", "Go on when torch or a compiler would be compiled, which takes hours."),
         FORMAT,
     ),
     outputs=(
@@ -275,13 +260,11 @@ MATRIX = Command(
             "Tell why this variant is planned or not, in place of planning (also: matrix explain VARIANT).",
             is_input=False,
         ),
-        Option("allow-empty", "Succeed when nothing is selected.", default="false", kind="boolean"),
-        Option(
+        _switch("allow-empty", "Succeed when nothing is selected."),
+        _switch(
             "untrusted",
             "Plan for code that nobody has looked at, as in pull requests of forks: only what GitHub's "
             "hosted runners build and test. All else is left out, and counted in held-back.",
-            default="false",
-            kind="boolean",
         ),
         FORMAT,
     ),
@@ -341,23 +324,14 @@ BUILD = Command(
             "Nix: when to stop, as 5h40m: what is finished is kept, and the next run goes on from there.",
             default="5h40m",
         ),
-        Option(
-            "check-reproducible",
-            "Nix: build each variant twice, and fail where the files differ.",
-            default="false",
-            kind="boolean",
-        ),
-        Option(
+        _switch("check-reproducible", "Nix: build each variant twice, and fail where the files differ."),
+        _switch(
             "allow-dirty",
             "Nix: build uncommitted changes too. What is built is marked, and no release takes it.",
-            default="false",
-            kind="boolean",
         ),
-        Option(
+        _switch(
             "allow-unsandboxed",
             "Nix: build where Nix has no sandbox. What is built is marked, and is not published.",
-            default="false",
-            kind="boolean",
         ),
         Option(
             "export-tests",
@@ -414,12 +388,10 @@ TEST = Command(
             kind="integer",
         ),
         Option("time-limit", "Seconds after which the run is ended.", default="3600", kind="integer"),
-        Option(
+        _switch(
             "opcheck",
             "Check every operator of the kernel too, by torch.library.opcheck and torch.compile, with the "
             "inputs that tests/samples.py gives.",
-            default="false",
-            kind="boolean",
         ),
         Option(
             "sanitize",
@@ -482,14 +454,10 @@ BENCHMARK = Command(
         ),
         Option("report", "JSON file for the report. Empty: beside the variant."),
         Option("plot", "Folder for the plots, as SVG and PNG. Empty: beside the report."),
-        Option(
-            "format",
-            "How results are printed: a table for people, JSON for programs, Markdown for a page, or github "
-            "(a table, plus outputs, annotations and the job summary).",
-            default="table",
-            kind="choice",
+        FORMAT._replace(
+            help="How results are printed: a table for people, JSON for programs, Markdown for a page, or "
+            "github (a table, plus outputs, annotations and the job summary).",
             choices=("table", "json", "markdown", "github"),
-            is_input=False,
         ),
     ),
     outputs=(
@@ -509,18 +477,8 @@ UPLOAD = Command(
         BUILD_DIR,
         REPO_ID,
         Option("branch", "Branch on the Hub. Empty: v and the major version of build.toml."),
-        Option(
-            "create-pr",
-            "Open a pull request on the Hub instead of committing to the branch.",
-            default="false",
-            kind="boolean",
-        ),
-        Option(
-            "dry-run",
-            "Show what would be added, kept and deleted; change nothing.",
-            default="false",
-            kind="boolean",
-        ),
+        _switch("create-pr", "Open a pull request on the Hub instead of committing to the branch."),
+        _switch("dry-run", "Show what would be added, kept and deleted; change nothing."),
         HUB,
         ALLOW_LOCAL_BUILD,
         TOKEN,
@@ -539,18 +497,8 @@ COMPLIANCE = Command(
     is_action=True,
     options=(
         BUILD_DIR,
-        Option(
-            "source-only",
-            "Check the sources alone, without built variants and workflows.",
-            default="false",
-            kind="boolean",
-        ),
-        Option(
-            "complete",
-            "Require every variant that a release publishes.",
-            default="false",
-            kind="boolean",
-        ),
+        _switch("source-only", "Check the sources alone, without built variants and workflows."),
+        _switch("complete", "Require every variant that a release publishes."),
         Option(
             "base",
             "Check what differs from this commit, branch or tag too, as a pull request's base. "
@@ -594,32 +542,17 @@ RELEASE = Command(
             "Make a pre-release of the next version, as in rc for X.Y.Z-rc.1. It gets a tag, and the branch "
             "that everybody loads stays as it is.",
         ),
-        Option("stage", "Only stage the release on its side branch.", default="false", kind="boolean"),
-        Option("promote", "Only promote and tag what was staged before.", default="false", kind="boolean"),
+        _switch("stage", "Only stage the release on its side branch."),
+        _switch("promote", "Only promote and tag what was staged before."),
         Option(
             "verified",
             "Commit on the Hub that another job verified: if that is staged, its files are compared, and "
             "none of its code is run where the token is.",
         ),
-        Option(
-            "dry-run",
-            "Show the version, its commits and what would change; change nothing.",
-            default="false",
-            kind="boolean",
-        ),
-        Option(
-            "partial",
-            "Release although planned variants are missing. Only an embedded Hub takes this.",
-            default="false",
-            kind="boolean",
-        ),
-        Option("git-tag", "Make the git tag, and push it to origin.", default="true", kind="boolean"),
-        Option(
-            "moving-tags",
-            "Also move the git tags vX and vX.Y to the release.",
-            default="false",
-            kind="boolean",
-        ),
+        _switch("dry-run", "Show the version, its commits and what would change; change nothing."),
+        _switch("partial", "Release although planned variants are missing. Only an embedded Hub takes this."),
+        _switch("git-tag", "Make the git tag, and push it to origin.", default="true"),
+        _switch("moving-tags", "Also move the git tags vX and vX.Y to the release."),
         Option(
             "sign",
             "Sign each variant by Sigstore: auto (where the job can prove its identity, and is of a public "
@@ -652,11 +585,10 @@ VERIFY = Command(
     options=(
         REPO_ID,
         Option("revision", "Commit, branch or tag on the Hub."),
-        Option(
+        _switch(
             "load",
             "Load the variant for this machine; else files, signatures and records alone are compared.",
             default="true",
-            kind="boolean",
         ),
         Option(
             "identity",
@@ -687,12 +619,7 @@ ROLLBACK = Command(
             "The release to go back to: its tag on the Hub or in git, as v1.2.0, or the commit on the Hub "
             "that the branch held.",
         ),
-        Option(
-            "dry-run",
-            "Show what would be copied, deleted and marked; change nothing.",
-            default="false",
-            kind="boolean",
-        ),
+        _switch("dry-run", "Show what would be copied, deleted and marked; change nothing."),
         TRUST_CONFIG,
         REPO_ID,
         HUB,
@@ -763,9 +690,7 @@ LOCK = Command(
             choices=("check", "update"),
         ),
         PLATFORMS,
-        Option(
-            "newest", "Fail the check, too, where a newer commit is there.", default="false", kind="boolean"
-        ),
+        _switch("newest", "Fail the check, too, where a newer commit is there."),
         HUB,
         READ_TOKEN,
         FORMAT,
@@ -790,12 +715,7 @@ DOWNLOAD = Command(
             "cache",
             "Folder of the cache, to be named by HF_HUB_CACHE. Empty: the one that kernels uses here.",
         ),
-        Option(
-            "prune",
-            "Remove from that folder the kernels, commits and files that are not locked.",
-            default="false",
-            kind="boolean",
-        ),
+        _switch("prune", "Remove from that folder the kernels, commits and files that are not locked."),
         HUB,
         READ_TOKEN,
         FORMAT,
@@ -815,21 +735,14 @@ WHEEL = Command(
         Option("only", "Only variants that match this glob, as in '*-cu130-*'.", repeatable=True),
         Option("wheel-version", "Version of the wheels, as in 1.2.0. Empty: the release that is published."),
         Option("output", "Folder for the wheels.", default="dist"),
-        Option(
-            "index",
-            "Write a package index over all wheels of the folder, into simple/ of it.",
-            default="false",
-            kind="boolean",
-        ),
+        _switch("index", "Write a package index over all wheels of the folder, into simple/ of it."),
         Option(
             "index-address",
             "Where the wheels will be served, as in https://example.org/wheels. Empty: beside the index.",
         ),
-        Option(
+        _switch(
             "index-only",
             "Make no wheel: write the index of those that are in the folder (also: wheel index).",
-            default="false",
-            kind="boolean",
         ),
         HUB,
         READ_TOKEN,
@@ -859,12 +772,7 @@ FRESHNESS = Command(
             default="90",
             kind="integer",
         ),
-        Option(
-            "issue",
-            "Open an issue in this repository, change the one that is open, or close it.",
-            default="false",
-            kind="boolean",
-        ),
+        _switch("issue", "Open an issue in this repository, change the one that is open, or close it."),
         Option(
             "github-token",
             "Token that may write issues of this repository. The action takes the job's own.",
@@ -925,21 +833,9 @@ INIT = Command(
             repeatable=True,
             has_variable=False,
         ),
-        Option("yes", "Write without asking.", default="false", kind="boolean", has_variable=False),
-        Option(
-            "overwrite",
-            "Replace files that were edited, too.",
-            default="false",
-            kind="boolean",
-            has_variable=False,
-        ),
-        Option(
-            "dry-run",
-            "Show what would change; write nothing.",
-            default="false",
-            kind="boolean",
-            has_variable=False,
-        ),
+        _switch("yes", "Write without asking.", has_variable=False),
+        _switch("overwrite", "Replace files that were edited, too.", has_variable=False),
+        _switch("dry-run", "Show what would change; write nothing.", has_variable=False),
         FORMAT._replace(
             help="How results are printed: for people, or JSON for programs, which writes with --yes alone.",
             choices=("table", "json"),
