@@ -195,50 +195,40 @@ void spread_baseline(const Run<T>& run) {
 
 #if defined(__x86_64__)
 
-// Compilers find no good way through interleaved bytes, and none through Half.
-struct Avx2 : Baseline {
-  template <typename T>
-  GRAYSCALE_AVX2 static int64_t convert_planar(const T* red, const T* green, const T* blue, T* gray,
-                                               int64_t pixels) {
-    if constexpr (std::is_same_v<T, Half>) {
-      return convert_planar_half(red, green, blue, gray, pixels);
-    }
-    return 0;
+// Compilers find no way for vectors through Half. The memory is no faster for wider ones than AVX2's.
+struct HalfVectors : Baseline {
+  using Baseline::convert_interleaved;
+  using Baseline::convert_planar;
+  using Baseline::spread_interleaved;
+  using Baseline::spread_planar;
+  GRAYSCALE_AVX2 static int64_t convert_interleaved(const Half* image, Half* gray, int64_t pixels) {
+    return convert_interleaved_half(image, gray, pixels);
   }
-  template <typename T>
-  GRAYSCALE_AVX2 static int64_t convert_interleaved(const T* image, T* gray, int64_t pixels) {
-    if constexpr (std::is_same_v<T, Half>) {
-      return convert_interleaved_half(image, gray, pixels);
-    } else if constexpr (std::is_same_v<T, uint8_t>) {
-      return convert_interleaved_avx2(image, gray, pixels);
-    }
-    return 0;
+  GRAYSCALE_AVX2 static int64_t convert_planar(const Half* red, const Half* green, const Half* blue,
+                                               Half* gray, int64_t pixels) {
+    return convert_planar_half(red, green, blue, gray, pixels);
   }
-  template <typename T>
-  GRAYSCALE_AVX2 static int64_t spread_planar(const T* gray, T* red, T* green, T* blue, int64_t pixels) {
-    if constexpr (std::is_same_v<T, Half>) {
-      return spread_planar_half(gray, red, green, blue, pixels);
-    }
-    return 0;
+  GRAYSCALE_AVX2 static int64_t spread_interleaved(const Half* gray, Half* image, int64_t pixels) {
+    return spread_interleaved_half(gray, image, pixels);
   }
-  template <typename T>
-  GRAYSCALE_AVX2 static int64_t spread_interleaved(const T* gray, T* image, int64_t pixels) {
-    if constexpr (std::is_same_v<T, Half>) {
-      return spread_interleaved_half(gray, image, pixels);
-    }
-    return 0;
+  GRAYSCALE_AVX2 static int64_t spread_planar(const Half* gray, Half* red, Half* green, Half* blue,
+                                              int64_t pixels) {
+    return spread_planar_half(gray, red, green, blue, pixels);
   }
 };
 
-// The memory is no faster for wider vectors of Half.
-struct Avx512 : Avx2 {
-  template <typename T>
-  GRAYSCALE_AVX512 static int64_t convert_interleaved(const T* image, T* gray, int64_t pixels) {
-    if constexpr (std::is_same_v<T, uint8_t>) {
-      return convert_interleaved_avx512(image, gray, pixels);
-    } else {
-      return Avx2::convert_interleaved(image, gray, pixels);
-    }
+// Nor do they find a good one through interleaved bytes.
+struct Avx2 : HalfVectors {
+  using HalfVectors::convert_interleaved;
+  GRAYSCALE_AVX2 static int64_t convert_interleaved(const uint8_t* image, uint8_t* gray, int64_t pixels) {
+    return convert_interleaved_avx2(image, gray, pixels);
+  }
+};
+
+struct Avx512 : HalfVectors {
+  using HalfVectors::convert_interleaved;
+  GRAYSCALE_AVX512 static int64_t convert_interleaved(const uint8_t* image, uint8_t* gray, int64_t pixels) {
+    return convert_interleaved_avx512(image, gray, pixels);
   }
 };
 
