@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,21 +64,26 @@ def test_a_peer_keeps_its_result_as_the_kernel_does() -> None:
     class Result:
         """Of a peer's call."""
 
+    made: list[weakref.ref[Result]] = []
+
     class Owner:
         """A benchmark, as far as this needs one."""
 
-        def peer_good(self) -> object:
-            return Result
+        def peer_good(self) -> Callable[[], object]:
+            def work() -> Result:
+                result = Result()
+                made.append(weakref.ref(result))
+                return result
+
+            return work
 
         def peer_bad(self) -> object:
             return 3
 
     case = cases.Case(Path("benchmark_it.py"), Owner, "it")
     call = case.peer("good", Owner())
-    living = []
     for _ in range(3):
         call()
-        living.append(len([one for one in gc.get_objects() if isinstance(one, Result)]))
-    assert living == [1, 1, 1]
+        assert [one() is not None for one in made] == [*[False] * (len(made) - 1), True]
     with pytest.raises(NotImplementedError, match="peer_bad returns nothing to call"):
         case.peer("bad", Owner())
