@@ -248,12 +248,12 @@ def remote_address(directory: Path, remote: str) -> str:
     return printable(process.without_credentials(found))
 
 
-def push_address(directory: Path, remote: str) -> str:
-    """Where `git push` takes what is pushed to ``remote``, by the user's own configuration (``pushurl``,
-    ``insteadOf``), without credentials; empty when there is none."""
-    finished = _do(directory, "remote", "get-url", "--push", remote)
+def push_addresses(directory: Path, remote: str) -> tuple[str, ...]:
+    """Where `git push` takes what is pushed to ``remote``, by the user's own configuration (``pushurl``, of
+    which there may be several, ``insteadOf``), without credentials; none where there is no such remote."""
+    finished = _do(directory, "remote", "get-url", "--push", "--all", remote, errors_apart=True)
     lines = finished.output.splitlines() if finished.returncode == 0 else []
-    return printable(process.without_credentials(lines[-1])) if lines else ""
+    return tuple(printable(process.without_credentials(line)) for line in lines)
 
 
 def is_on_this_machine(address: str) -> bool:
@@ -331,13 +331,17 @@ def push_tag(directory: Path, remote: str, name: str, *, moves: bool = False) ->
         )
 
 
-def _do(directory: Path, *arguments: str) -> process.Finished:
+def _do(directory: Path, *arguments: str, errors_apart: bool = False) -> process.Finished:
     """Run a git command that writes, or speaks to a remote, as the user's own configuration says."""
     command = ["git"]
     if _is_own_workspace(directory):
         command += ["-c", "safe.directory=*"]
     kept = {name: value for name, value in os.environ.items() if _KEPT_FOR_PUSH.fullmatch(name)}
-    return process.run([*command, "-C", directory, *arguments], environment=_environment(os.environ) | kept)
+    return process.run(
+        [*command, "-C", directory, *arguments],
+        environment=_environment(os.environ) | kept,
+        errors_apart=errors_apart,
+    )
 
 
 def _said(finished: process.Finished) -> str:

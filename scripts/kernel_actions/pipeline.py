@@ -255,7 +255,7 @@ def _verify(prepared: release.Release, staged: release.Staged) -> tuple[Outcome,
 
 def _tag(prepared: release.Release, commit: str) -> tuple[Outcome, None]:
     made = prepared.plan
-    tagged = release.tag(prepared, commit, push=False)
+    tagged = release.tag(prepared, commit)
     word = f"released {made.version}" if tagged.done or not made.promoted else "unchanged"
     return Outcome(word, f"{made.repo_id} {made.branch} @ {commit[:12]}, tag {tagged.hub_tag}"), None
 

@@ -445,8 +445,20 @@ def test_a_release_on_an_embedded_hub_is_not_told_to_an_origin_elsewhere(
         f"url.{kernel.origin}.pushInsteadOf",
         "http://someone:ghp_planted@127.0.0.1:9/x.git",
     )
-    assert git_module.push_address(kernel.root, "origin") == str(kernel.origin)
-    assert git_module.push_address(kernel.root, "elsewhere") == ""
+    assert git_module.push_addresses(kernel.root, "origin") == (str(kernel.origin),)
+    assert git_module.push_addresses(kernel.root, "elsewhere") == ()
+
+
+def test_a_rehearsal_tells_nothing_to_an_origin_of_which_a_part_is_elsewhere(
+    kernel: Kernel, address: str, quick: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for one in (str(kernel.origin), "http://127.0.0.1:9/x.git"):
+        git(kernel.root, "remote", "set-url", "--push", "--add", "origin", one)
+    kernel.build()
+    assert kernel.release(address, moving_tags=True).tagged is not None
+    assert kernel.tags().keys() == {"v1.0.0", "v1", "v1.0"}
+    assert kernel.tags(kernel.origin) == {}
+    assert f"is not pushed to {kernel.origin} and http://127.0.0.1:9/x.git" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -501,7 +513,7 @@ def test_the_tag_may_go_to_a_scratch_repository_and_the_users_stays_as_it_was(
     kernel.build()
     before = _state(kernel.root)
     scratch = tmp_path / "scratch"
-    options = {"git_dir": scratch, "push": False, "rehearsal": True}
+    options = {"git_dir": scratch, "rehearsal": True}
     git_module.scratch(kernel.root, scratch)
     first = "1.0.0" if is_shallow else "1.3.1"
     assert str(kernel.release(address, **options).plan.version) == first
@@ -550,16 +562,16 @@ def test_a_rehearsal_follows_whatever_is_checked_out(kernel: Kernel, address: st
     first = kernel.head
     kernel.commit("fix: x", rounding="x = 1\n")
     kernel.build()
-    kernel.release(address, push=False)
+    kernel.release(address, rehearsal=True)
     git(kernel.root, "commit", "--quiet", "--amend", "--message=fix: x, said better")
     kernel.build()
     with pytest.raises(WrongInput, match="was released from another commit"):
         kernel.release(address, git_tag=False)
-    assert str(kernel.release(address, push=False, rehearsal=True).plan.version) == "1.0.1"
+    assert str(kernel.release(address, rehearsal=True).plan.version) == "1.0.1"
     git(kernel.root, "checkout", "--quiet", first)
     kernel.build()
-    assert str(kernel.release(address, push=False, rehearsal=True).plan.version) == "1.0.2"
-    assert kernel.release(address, push=False, rehearsal=True).is_unchanged
+    assert str(kernel.release(address, rehearsal=True).plan.version) == "1.0.2"
+    assert kernel.release(address, rehearsal=True).is_unchanged
 
 
 def test_a_partial_release_keeps_the_other_variants(

@@ -16,7 +16,7 @@ from kernel_actions import console
 from kernel_actions.errors import EXIT_DONE
 from kernel_actions.release.gate import Lack
 from kernel_actions.release.plan import ReleasePlan
-from kernel_actions.release.preparation import Release, check_origin, check_push, prepare, rehearses
+from kernel_actions.release.preparation import Release, check_origin, check_push, prepare
 from kernel_actions.release.protocol import (
     ATTEMPTS,
     Moved,
@@ -143,7 +143,6 @@ def release(
     allow_local_build: bool = False,
     rehearsal: bool = False,
     git_tag: bool = True,
-    push: bool = True,
     moving_tags: bool = False,
     git_dir: Path | None = None,
     stages: Collection[str] = STAGES,
@@ -166,7 +165,7 @@ def release(
         git_dir=git_dir,
         from_staged="stage" not in stages,
     )
-    return carry_out(prepared, stages=stages, git_tag=git_tag, push=push, moving_tags=moving_tags)
+    return carry_out(prepared, stages=stages, git_tag=git_tag, moving_tags=moving_tags)
 
 
 def carry_out(
@@ -174,7 +173,6 @@ def carry_out(
     *,
     stages: Collection[str] = STAGES,
     git_tag: bool = True,
-    push: bool = True,
     moving_tags: bool = False,
     verified_before: str = "",
     on_missing: Callable[[tuple[Lack, ...]], None] = lambda missing: None,
@@ -183,23 +181,21 @@ def carry_out(
     """Carry out a release that was planned, or what is left to do of it.
 
     ``stages`` are ``stage`` (with the gate before it) and ``promote`` (with the verification before it,
-    and the tags after). Without ``git_tag`` git is left alone; without ``push``, and in a rehearsal, the
-    git tag stays in the repository; with ``moving_tags`` the tags vX and vX.Y follow. ``verified_before``
-    is a commit on the Hub that was verified elsewhere. ``on_missing`` gets what the gate finds, before that
-    is raised; ``watch`` notes the steps.
+    and the tags after). Without ``git_tag`` git is left alone; with ``moving_tags`` the tags vX and vX.Y
+    follow. ``verified_before`` is a commit on the Hub that was verified elsewhere. ``on_missing`` gets what
+    the gate finds, before that is raised; ``watch`` notes the steps.
 
     When the version's branch is changed by others meanwhile, the release is staged and verified anew.
     """
     made = prepared.plan
     watch = watch or Stopwatch()
-    push = push and not (git_tag and "promote" in stages and rehearses(prepared))
     if made.promoted:
         console.say(
             f"{made.version} is on {made.hub_tag if made.is_pre else made.branch} of {made.repo_id} already"
         )
         if "promote" not in stages:
             return Released(made, "", made.promoted)
-        tagged = tag(prepared, made.promoted, git_tag=git_tag, push=push, moving_tags=moving_tags)
+        tagged = tag(prepared, made.promoted, git_tag=git_tag, moving_tags=moving_tags)
         return Released(made, "", made.promoted, tagged=tagged)
     if "stage" in stages:
         with watch.step("gate"):
@@ -207,8 +203,8 @@ def carry_out(
             on_missing(missing)
             check_gate(prepared, missing)
     # Told before anything is published; the tag itself comes last.
-    has_tag = git_tag and push and check_origin(prepared)
-    if git_tag and push and not has_tag and "promote" in stages and not made.dirty:
+    has_tag = git_tag and check_origin(prepared)
+    if git_tag and not has_tag and "promote" in stages and not made.dirty:
         check_push(prepared)
     size = 0
     for attempt in range(1, ATTEMPTS + 1):
@@ -233,5 +229,5 @@ def carry_out(
                 raise
             console.say(f"{error.what}: staging it again")
     with watch.step("tag"):
-        tagged = tag(prepared, commit, git_tag=git_tag, push=push, moving_tags=moving_tags)
+        tagged = tag(prepared, commit, git_tag=git_tag, moving_tags=moving_tags)
     return Released(made, one.commit, commit, size, verified, tagged, one.record)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_actions import built, console, digests, environment, git, manifest, planning, settings, upload
+from kernel_actions import built, digests, environment, git, manifest, planning, settings, upload
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
@@ -27,8 +27,8 @@ ORIGIN = "origin"
 class Release:
     """A release in the making: its plan, and all that the plan was made from.
 
-    ``repository`` is the git repository that gets the tag, ``None`` outside of git. ``local`` are the
-    variants' files by their path on the Hub.
+    ``repository`` is the git repository that gets the tag, ``None`` outside of git; ``pushes``: so does its
+    origin, and GitHub gets a release. ``local`` are the variants' files by their path on the Hub.
     """
 
     plan: ReleasePlan
@@ -41,6 +41,7 @@ class Release:
     card: Path | None
     builder: Mapping[str, str]
     conditions: Conditions
+    pushes: bool
     sign: Sign = "never"
     trust_config: str = ""
 
@@ -68,9 +69,9 @@ def prepare(
     ``build_dir`` is relative to ``kernel_dir``; ``names`` keeps only these of its variants. ``git_dir`` is
     the repository whose tags count and that gets the tag, if that is not the kernel's own: a clone of it.
     A ``rehearsal`` follows whatever is checked out: it counts from what a shallow clone shows, and from
-    what the Hub has, of whichever branch that was. With ``pre`` it is the next pre-release of that name.
-    ``sign`` and ``trust_config`` are those of `signing`. ``from_staged`` plans what is on the staging branch,
-    without the variants at hand.
+    what the Hub has, of whichever branch that was; and it pushes nothing. With ``pre`` it is the next
+    pre-release of that name. ``sign`` and ``trust_config`` are those of `signing`. ``from_staged`` plans what
+    is on the staging branch, without the variants at hand.
 
     Raises ``WrongInput`` (before it asks the Hub, where that can be told), ``WrongSurroundings``, and
     ``KernelFailed`` for half-made variants.
@@ -148,6 +149,7 @@ def prepare(
             takes_local_builds=allow_local_build,
             has_uncommitted_changes=state is not None and state.dirty,
         ),
+        pushes=not rehearsal and not _keeps_tags(hub, repository),
         sign=sign,
         trust_config=trust_config,
     )
@@ -307,13 +309,18 @@ def check_git_tag(release: Release) -> None:
             raise _tag_is_elsewhere(made, commit, "here")
 
 
+def has_origin(release: Release) -> bool:
+    """Whether there is an origin that gets the git tag."""
+    return release.pushes and release.repository is not None and git.has_remote(release.repository, ORIGIN)
+
+
 def check_origin(release: Release) -> bool:
-    """Whether origin has the git tag already; false too when it does not answer.
+    """Whether origin has the git tag already; false too when it does not answer, or is not asked.
 
     Raises ``WrongInput`` when it has the tag on another commit.
     """
     made = release.plan
-    if release.repository is None or not git.has_remote(release.repository, ORIGIN):
+    if release.repository is None or not has_origin(release):
         return False
     commit = git.remote_tag(release.repository, ORIGIN, made.git_tag)
     if commit and commit != made.commit:
@@ -324,21 +331,16 @@ def check_origin(release: Release) -> bool:
 def check_push(release: Release) -> None:
     """Raises ``WrongSurroundings`` unless the git tag may be pushed to origin."""
     made = release.plan
-    if release.repository is not None and git.has_remote(release.repository, ORIGIN):
+    if release.repository is not None and has_origin(release):
         git.check_push(release.repository, ORIGIN, made.git_tag, made.commit)
 
 
-def rehearses(release: Release) -> bool:
+def _keeps_tags(hub: Hub, repository: Path | None) -> bool:
     """Whether the Hub is one to try things with, while origin is one that others see: then it is not told of
-    a release that they cannot have. Says so."""
-    if release.repository is None or not release.hub.is_embedded:
+    a release that they cannot have."""
+    if repository is None or not hub.is_embedded:
         return False
-    address = git.push_address(release.repository, ORIGIN)
-    if not address or git.is_on_this_machine(address):
-        return False
-    tag = release.plan.git_tag
-    console.say(f"The Hub is an embedded one: the git tag {tag} stays here, and is not pushed to {address}")
-    return True
+    return not all(git.is_on_this_machine(one) for one in git.push_addresses(repository, ORIGIN))
 
 
 def _tag_is_elsewhere(made: ReleasePlan, commit: str, where: str) -> WrongInput:

@@ -19,7 +19,7 @@ from kernel_actions.release import gate, github_release, on_hub, plan, record, s
 from kernel_actions.release.gate import Candidate, Lack
 from kernel_actions.release.on_hub import OnHub
 from kernel_actions.release.plan import There, Wanted
-from kernel_actions.release.preparation import ORIGIN, Release, check_git_tag, check_origin
+from kernel_actions.release.preparation import ORIGIN, Release, check_git_tag, check_origin, has_origin
 from kernel_actions.release.record import Record, VariantRecord
 from kernel_actions.release.verification import Verified
 
@@ -328,11 +328,9 @@ def too_many(repo_id: str, branch: str) -> WrongSurroundings:
 # Tag, and clean up.
 
 
-def tag(
-    release: Release, commit: str, *, git_tag: bool = True, push: bool = True, moving_tags: bool = False
-) -> Tagged:
-    """Tag the promoted ``commit`` on the Hub, put the card on ``main``, tag git (and ``push`` that tag
-    to origin, with a release on GitHub where its token is at hand), and delete the staging branch. With
+def tag(release: Release, commit: str, *, git_tag: bool = True, moving_tags: bool = False) -> Tagged:
+    """Tag the promoted ``commit`` on the Hub, put the card on ``main``, tag git (and origin, if the release
+    ``pushes``, with a release on GitHub where its token is at hand), and delete the staging branch. With
     ``moving_tags``, the git tags vX and vX.Y are moved to the release, unless a later one has them.
 
     Git is left alone without ``git_tag``, and when the release holds what no commit holds. What fails
@@ -360,10 +358,10 @@ def tag(
     failure: KernelActionsError | None = None
     if has_git_tag and release.repository is not None:
         try:
-            done += _tag_git(release, release.repository, commit, push)
+            done += _tag_git(release, release.repository, commit)
             if moving_tags and not made.is_pre:
-                done += _move_tags(release, release.repository, push)
-            if push:
+                done += _move_tags(release, release.repository)
+            if release.pushes:
                 done += github_release.publish(made, recorded, commit)
         except (WrongInput, WrongSurroundings) as error:
             failure = error
@@ -392,19 +390,18 @@ def _promote_card(release: Release, staging: str) -> bool:
     raise too_many(made.repo_id, MAIN)
 
 
-def _tag_git(release: Release, repository: Path, commit: str, push: bool) -> list[str]:
+def _tag_git(release: Release, repository: Path, commit: str) -> list[str]:
     """Make the git tag, and push it; says what had to be done."""
     made = release.plan
     done: list[str] = []
     check_git_tag(release)
-    has_origin = push and git.has_remote(repository, ORIGIN)
-    if has_origin and check_origin(release):
+    if check_origin(release):
         return done
     if made.git_tag not in git.tags(repository, made.git_tag):
         message = f"{made.kernel} {made.version}\n\n{made.repo_id} at {commit}\n"
         git.add_tag(repository, made.git_tag, made.commit, message)
         done.append(f"the tag {made.git_tag} in git")
-    if has_origin:
+    if has_origin(release):
         try:
             git.push_tag(repository, ORIGIN, made.git_tag)
         except WrongSurroundings:
@@ -412,16 +409,21 @@ def _tag_git(release: Release, repository: Path, commit: str, push: bool) -> lis
             if not check_origin(release):
                 raise
         done.append(f"the tag {made.git_tag} in {ORIGIN}")
-    elif push:
+    elif release.pushes:
         console.say(f"git has no remote {ORIGIN}: the tag {made.git_tag} stays in this clone")
+    elif addresses := git.push_addresses(repository, ORIGIN):
+        console.say(
+            f"The Hub is an embedded one: the git tag {made.git_tag} stays here, and is not pushed to "
+            f"{' and '.join(addresses)}"
+        )
     return done
 
 
-def _move_tags(release: Release, repository: Path, push: bool) -> list[str]:
+def _move_tags(release: Release, repository: Path) -> list[str]:
     """Move the tags of the major and the minor version; says what had to be done."""
     made = release.plan
-    has_origin = push and git.has_remote(repository, ORIGIN)
-    there = git.remote_tags(repository, ORIGIN, f"{made.prefix}v") if has_origin else {}
+    is_pushed = has_origin(release)
+    there = git.remote_tags(repository, ORIGIN, f"{made.prefix}v") if is_pushed else {}
     here = git.tags(repository, f"{made.prefix}v")
     versions = {one for name in (*there, *here) if (one := version.of_tag(name, made.prefix)) and not one.pre}
     major, minor = made.version.major, made.version.minor
@@ -438,7 +440,7 @@ def _move_tags(release: Release, repository: Path, push: bool) -> list[str]:
         if here.get(name) != made.commit:
             git.add_tag(repository, name, made.commit, f"{made.kernel} {made.version}\n", moves=True)
             done.append(f"the tag {name} moved")
-        if has_origin and there.get(name) != made.commit:
+        if is_pushed and there.get(name) != made.commit:
             git.push_tag(repository, ORIGIN, name, moves=True)
             done.append(f"the tag {name} moved in {ORIGIN}")
     return done
