@@ -10,37 +10,21 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from kernel_actions import __version__, github  # noqa: E402
-
-Version = tuple[int, int, int]
-
-
-def parse(text: str) -> Version | None:
-    """The version ``X.Y.Z``; ``None`` for anything else, as pre-releases, which move no tag."""
-    found = re.fullmatch(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)", text, re.ASCII)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+from kernel_actions.release import version as versions  # noqa: E402
+from kernel_actions.release.version import Version  # noqa: E402
 
 
 def released(tags: Iterable[str]) -> set[Version]:
     """The versions of the suite's tags ``vX.Y.Z``; those of kernels have a prefix."""
-    return {version for tag in tags if tag.startswith("v") and (version := parse(tag[1:]))}
-
-
-def moving(version: Version, others: set[Version]) -> list[str]:
-    """The tags that go to ``version``: of its major and its minor version, if it is the newest of each."""
-    major, minor, _ = version
-    tags = []
-    if all(version >= one for one in others if one[0] == major):
-        tags.append(f"v{major}")
-    if all(version >= one for one in others if one[:2] == (major, minor)):
-        tags.append(f"v{major}.{minor}")
-    return tags
+    found = (versions.of_tag(tag, prefix="") for tag in tags)
+    return {one for one in found if one is not None and not one.pre}
 
 
 def notes(changelog: str, version: str) -> str:
@@ -50,19 +34,19 @@ def notes(changelog: str, version: str) -> str:
     return section.strip()
 
 
-def problems(text: str, package: str, changelog: str, others: set[Version]) -> list[str]:
+def problems(text: str, package: str, changelog: str, others: Collection[Version]) -> list[str]:
     """Why the version ``text`` cannot be released; nothing when it can."""
-    version = parse(text)
-    if version is None:
+    version = versions.parse(text)
+    if version is None or version.pre:
         return [f"{text!r} is not a version X.Y.Z"]
     found = []
     if text != package:
         found.append(f'scripts/kernel_actions/__init__.py says {package}: set __version__ = "{text}"')
     if not notes(changelog, text):
         found.append(f"CHANGELOG.md has no section ## [{text}], or nothing in it")
-    line = {one for one in others if one[:2] == version[:2]}
+    line = [one for one in others if (one.major, one.minor) == (version.major, version.minor)]
     if any(one > version for one in line):
-        found.append(f"{'.'.join(map(str, max(line)))} is released already")
+        found.append(f"{max(line)} is released already")
     return found
 
 
@@ -73,13 +57,14 @@ def main(arguments: list[str]) -> int:
         ["git", "tag", "--list", "v*"], cwd=ROOT, check=True, text=True, capture_output=True
     ).stdout.split()
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    found = problems(text, __version__, changelog, released(tags))
+    others = released(tags)
+    found = problems(text, __version__, changelog, others)
     for problem in found:
         github.annotate("error", problem)
-    version = parse(text)
+    version = versions.parse(text)
     if found or version is None:
         return 2
-    github.set_outputs({"moving": " ".join(moving(version, released(tags)))})
+    github.set_outputs({"moving": " ".join(versions.moving_tags(version, others))})
     print(notes(changelog, text))
     return 0
 

@@ -7,14 +7,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 import yaml
-from kernel_actions import settings
+from kernel_actions import __version__, settings
 
-from tests.integration.conftest import ROOT, git
+from tests.integration.conftest import ROOT, copy_repository, git
 
 PROGRAMS = Path(sysconfig.get_path("scripts"))
 PARSER = ROOT / "tests" / "workflow_parser"
@@ -123,6 +124,39 @@ def test_the_gate_of_this_repository_needs_every_job() -> None:
     ):  # fmt: skip
         finished = subprocess.run(["bash", "-e", "-c", step["run"]], env={"RESULTS": results}, check=False)
         assert finished.returncode == expected, results
+
+
+def test_a_release_of_the_suite_is_planned_by_a_bare_python(tmp_path: Path) -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "suite-release.yml").read_text())["jobs"]
+    (script,) = [step["run"] for step in jobs["plan"]["steps"] if step.get("id") == "plan"]
+    copy_repository(tmp_path / "root")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    # As the job has it: without this environment's packages.
+    (programs / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    (programs / "python").chmod(0o755)
+    root, outputs, summary = tmp_path / "root", tmp_path / "outputs", tmp_path / "summary"
+    changelog = (root / "CHANGELOG.md").read_text()
+    (root / "CHANGELOG.md").write_text(
+        changelog.replace("\n## ", f"\n## [{__version__}] - 2026-12-01\n\n- All of it.\n\n## ", 1)
+    )
+    for tag in ("v0.0.1", "v0.0.2-rc.1", "grayscale/v9.0.0"):
+        git(root, "tag", tag)
+
+    def plan(version: str) -> int:
+        variables = {
+            "PATH": f"{programs}:{os.environ['PATH']}", "VERSION": version, "HOME": str(tmp_path),
+            "GITHUB_OUTPUT": str(outputs), "GITHUB_STEP_SUMMARY": str(summary), "GITHUB_ACTIONS": "true",
+        }  # fmt: skip
+        # As GitHub runs a step that names the shell bash.
+        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+        return subprocess.run(shell, cwd=root, env=variables, check=False, capture_output=True).returncode
+
+    assert plan("1.2") != 0 and not outputs.exists()
+    assert plan(__version__) == 0
+    assert summary.read_text() == "- All of it.\n"
+    assert "moving<<" in outputs.read_text()
+    assert f"v{__version__.rpartition('.')[0]}" in outputs.read_text()
 
 
 def test_a_release_of_the_suite_tags_and_moves_what_users_refer_to(tmp_path: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from typing import Any
-
 import pytest
+import release_suite
+from kernel_actions.release import version as versions
+from kernel_actions.release.version import Version
 
-ROOT = Path(__file__).parents[2]
 CHANGELOG = """# Changelog
 
 ## [Unreleased]
@@ -29,24 +27,15 @@ CHANGELOG = """# Changelog
 """
 
 
-@pytest.fixture(scope="module")
-def suite() -> Any:
-    spec = importlib.util.spec_from_file_location("release_suite", ROOT / "scripts" / "release_suite.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def test_the_notes_are_those_of_the_version() -> None:
+    assert release_suite.notes(CHANGELOG, "1.2.1") == "### Fixed\n\n- This."
+    assert release_suite.notes(CHANGELOG, "1.2.0") == "- That."
+    assert release_suite.notes(CHANGELOG, "1.1.0") == release_suite.notes(CHANGELOG, "2.0.0") == ""
 
 
-def test_the_notes_are_those_of_the_version(suite: Any) -> None:
-    assert suite.notes(CHANGELOG, "1.2.1") == "### Fixed\n\n- This."
-    assert suite.notes(CHANGELOG, "1.2.0") == "- That."
-    assert suite.notes(CHANGELOG, "1.1.0") == suite.notes(CHANGELOG, "2.0.0") == ""
-
-
-def test_only_tags_of_the_suite_count(suite: Any) -> None:
+def test_only_tags_of_the_suite_count() -> None:
     tags = ["v1", "v1.2", "v1.2.0", "grayscale/v3.0.0", "v2.0.0-rc.1", "v01.0.0", "vx"]
-    assert suite.released(tags) == {(1, 2, 0)}
+    assert release_suite.released(tags) == {Version(1, 2, 0)}
 
 
 @pytest.mark.parametrize(
@@ -63,15 +52,24 @@ def test_only_tags_of_the_suite_count(suite: Any) -> None:
     ],
 )
 def test_tags_move_to_the_newest_of_their_line_and_never_back(
-    suite: Any, version: Any, others: Any, expected: list[str]
+    version: tuple[int, int, int], others: set[tuple[int, int, int]], expected: list[str]
 ) -> None:
-    assert suite.moving(version, others) == expected
+    found = versions.moving_tags(Version(*version), {Version(*one) for one in others})
+    assert list(found) == expected
 
 
-def test_what_cannot_be_released(suite: Any) -> None:
-    assert suite.problems("1.2.1", "1.2.1", CHANGELOG, {(1, 2, 0)}) == []
-    (wrong,) = suite.problems("1.2", "1.2.1", CHANGELOG, set())
+def test_a_pre_release_is_in_no_tags_way_and_a_kernels_tags_have_its_prefix() -> None:
+    found = versions.moving_tags(Version(1, 2, 0), {Version(1, 3, 0, ("rc", "1"))}, "relu/")
+    assert found == ("relu/v1", "relu/v1.2")
+
+
+@pytest.mark.parametrize("version", ["1.2", "1.2.1-rc.1", "v1.2.1", "01.2.1", "$(touch x)"])
+def test_what_is_no_version_cannot_be_released(version: str) -> None:
+    (wrong,) = release_suite.problems(version, "1.2.1", CHANGELOG, set())
     assert "not a version" in wrong
-    assert suite.problems("$(touch x)", "1.2.1", CHANGELOG, set())
-    found = suite.problems("1.3.0", "1.2.1", CHANGELOG, {(1, 3, 1)})
+
+
+def test_what_cannot_be_released() -> None:
+    assert release_suite.problems("1.2.1", "1.2.1", CHANGELOG, {Version(1, 2, 0)}) == []
+    found = release_suite.problems("1.3.0", "1.2.1", CHANGELOG, {Version(1, 3, 1)})
     assert len(found) == 3 and "__version__" in found[0] and "1.3.1 is released already" in found[2]

@@ -89,6 +89,20 @@ def of_tag(name: str, prefix: str) -> Version | None:
     return parse(name[len(start) :]) if name.startswith(start) else None
 
 
+def moving_tags(release: Version, released: Iterable[Version], prefix: str = "") -> tuple[str, ...]:
+    """The tags ``<prefix>vX`` and ``<prefix>vX.Y`` that go to ``release``: of its major and its minor version,
+    unless something later of that is ``released``. Pre-releases do not count."""
+    later = [one for one in released if not one.pre and one > release]
+    series = (
+        (f"{prefix}v{release.major}", [one for one in later if one.major == release.major]),
+        (
+            f"{prefix}v{release.major}.{release.minor}",
+            [one for one in later if (one.major, one.minor) == (release.major, release.minor)],
+        ),
+    )
+    return tuple(name for name, behind in series if not behind)
+
+
 @dataclass(frozen=True)
 class Commit:
     """A commit by its id (empty for changes that are not committed) and its whole message."""
