@@ -425,18 +425,9 @@ def _move_tags(release: Release, repository: Path) -> list[str]:
     is_pushed = has_origin(release)
     there = git.remote_tags(repository, ORIGIN, f"{made.prefix}v") if is_pushed else {}
     here = git.tags(repository, f"{made.prefix}v")
-    versions = {one for name in (*there, *here) if (one := version.of_tag(name, made.prefix)) and not one.pre}
-    major, minor = made.version.major, made.version.minor
+    released = [one for name in (*there, *here) if (one := version.of_tag(name, made.prefix))]
     done: list[str] = []
-    for name, series in (
-        (f"{made.prefix}v{major}", {one for one in versions if one.major == major}),
-        (
-            f"{made.prefix}v{major}.{minor}",
-            {one for one in versions if (one.major, one.minor) == (major, minor)},
-        ),
-    ):
-        if max(series, default=made.version) > made.version:
-            continue
+    for name in version.moving_tags(made.version, released, made.prefix):
         if here.get(name) != made.commit:
             git.add_tag(repository, name, made.commit, f"{made.kernel} {made.version}\n", moves=True)
             done.append(f"the tag {name} moved")

@@ -90,8 +90,8 @@ def of_tag(name: str, prefix: str) -> Version | None:
 
 
 def moving_tags(release: Version, released: Iterable[Version], prefix: str = "") -> tuple[str, ...]:
-    """The tags ``<prefix>vX`` and ``<prefix>vX.Y`` that go to ``release``: of its major and its minor version,
-    unless something later of that is ``released``. Pre-releases do not count."""
+    """The tags ``<prefix>vX`` and ``<prefix>vX.Y`` that go to ``release``: of its major and its minor
+    version, unless something later of that is ``released``. Pre-releases do not count."""
     later = [one for one in released if not one.pre and one > release]
     series = (
         (f"{prefix}v{release.major}", [one for one in later if one.major == release.major]),
