@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING
 from kernel_actions import console, github, lock, markdown
 from kernel_actions.errors import (
     EXIT_DONE,
-    KernelActionsError,
     KernelFailed,
     Place,
     WrongInput,
     WrongSurroundings,
+    raise_all,
 )
 from kernel_actions.hub import client
 from kernel_actions.hub.client import Hub, RemoteFile
@@ -155,9 +155,7 @@ def choose(hub: Hub, locked: Sequence[Locked], wanted: Sequence[Platform], path:
             what = f"{one.repo_id} has no variant at {one.commit[:12]}"
             missing.append(KernelFailed(what, where=Place(path), repair=lockfile.UPDATE))
         found.append(Wanted(one, tuple(sorted(chosen)), files))
-    if missing:
-        others: tuple[KernelActionsError, ...] = tuple(missing[1:])
-        raise KernelFailed(missing[0].what, where=missing[0].where, repair=missing[0].repair, others=others)
+    raise_all(missing)
     return tuple(found)
 
 

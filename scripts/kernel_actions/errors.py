@@ -13,6 +13,7 @@ The exit codes are the contract of all commands and actions:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernel_actions.named_tuple import NamedTuple
@@ -91,6 +92,13 @@ class WrongSurroundings(KernelActionsError):
     """The machine, the network or a permission is not as needed."""
 
     exit_code = EXIT_WRONG_SURROUNDINGS
+
+
+def raise_all(errors: Sequence[KernelActionsError]) -> None:
+    """Raise the first of ``errors``, with the others as its ``others``; nothing when there is none."""
+    if errors:
+        first, *others = errors
+        raise type(first)(first.what, where=first.where, repair=first.repair, others=tuple(others))
 
 
 class Interrupted(KeyboardInterrupt):

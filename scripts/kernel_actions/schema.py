@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kernel_actions.errors import Place, WrongInput
+from kernel_actions.errors import Place, WrongInput, raise_all
 from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.toml_file import KeyPath, TomlFile
 
@@ -203,8 +203,7 @@ def raise_faults(file: TomlFile, faults: Iterable[Fault]) -> None:
                 where=Place(file.path),
             )
         )
-    error = errors[0]
-    raise WrongInput(error.what, where=error.where, repair=error.repair, others=tuple(errors[1:]))
+    raise_all(errors)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_actions.errors import KernelActionsError, KernelFailed, Place
+from kernel_actions import errors
+from kernel_actions.errors import KernelFailed, Place
 from kernel_actions.hub import client
 from kernel_actions.hub.client import Hub
 from kernel_actions.lock import on_hub, platforms
@@ -55,10 +56,7 @@ class Checked:
 
 def raise_all(path: Path, problems: Sequence[Problem]) -> None:
     """Raise ``KernelFailed`` with all problems of the lock ``path``; nothing where it has none."""
-    if problems:
-        errors = [KernelFailed(one.what, where=Place(path), repair=one.repair) for one in problems]
-        others: tuple[KernelActionsError, ...] = tuple(errors[1:])
-        raise KernelFailed(errors[0].what, where=errors[0].where, repair=errors[0].repair, others=others)
+    errors.raise_all([KernelFailed(one.what, where=Place(path), repair=one.repair) for one in problems])
 
 
 def declared(project: Project, locked: Sequence[Locked]) -> Iterator[Problem]:

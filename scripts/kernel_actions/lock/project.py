@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_actions import toml_file
-from kernel_actions.errors import KernelActionsError, WrongInput
+from kernel_actions.errors import WrongInput, raise_all
 from kernel_actions.hub import client
 from kernel_actions.lock import platforms
 from kernel_actions.lock.platforms import Platform
@@ -70,14 +70,6 @@ def read(directory: Path) -> Project:
     )
     raise_all(errors)
     return made
-
-
-def raise_all(errors: list[WrongInput]) -> None:
-    """Raise the first of ``errors``, with the others; nothing when there is none."""
-    if errors:
-        first = errors[0]
-        others: tuple[KernelActionsError, ...] = tuple(errors[1:])
-        raise WrongInput(first.what, where=first.where, repair=first.repair, others=others)
 
 
 def _table(file: TomlFile, path: tuple[str, ...], errors: list[WrongInput]) -> dict[str, Any]:

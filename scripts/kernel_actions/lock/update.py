@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_actions import console, process
-from kernel_actions.errors import KernelActionsError, KernelFailed, Place, WrongInput, WrongSurroundings
+from kernel_actions.errors import (
+    KernelActionsError,
+    KernelFailed,
+    Place,
+    WrongInput,
+    WrongSurroundings,
+    raise_all,
+)
 from kernel_actions.hub import client
 from kernel_actions.hub.client import Hub
 from kernel_actions.lock import lockfile, on_hub, platforms
@@ -165,9 +172,7 @@ def check_platforms(path: Path, found: Sequence[Change], wanted: Sequence[Platfo
         for platform in wanted
         if one.after is not None and not platforms.chosen(platform, one.after.variants)
     ]
-    if missing:
-        others: tuple[KernelActionsError, ...] = tuple(missing[1:])
-        raise KernelFailed(missing[0].what, where=missing[0].where, repair=missing[0].repair, others=others)
+    raise_all(missing)
 
 
 def locked_before(path: Path, data: bytes | None) -> tuple[Locked, ...]:

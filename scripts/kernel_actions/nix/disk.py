@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kernel_actions import console, process
-from kernel_actions.errors import WrongSurroundings
+from kernel_actions.errors import WrongSurroundings, raise_all
 
 # What is removed, below the root of the file system: where GitHub's images for Linux have it.
 CARRIED = (
@@ -111,9 +111,7 @@ def check(found: Sequence[Space], *, is_hosted: bool, was_freed: bool) -> None:
                 repair=repair,
             )
         )
-    if errors:
-        first, *others = errors
-        raise WrongSurroundings(first.what, repair=first.repair, others=tuple(others))
+    raise_all(errors)
 
 
 def is_hosted(environment: Mapping[str, str]) -> bool:

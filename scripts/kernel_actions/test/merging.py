@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from kernel_actions import built, console, coverage, github, markdown
-from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongInput
+from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongInput, raise_all
 from kernel_actions.test.model import SCHEMA, Verdict
 from kernel_actions.test.show import VERDICTS
 
@@ -70,10 +70,7 @@ def merge(folder: Path, variants: Sequence[str], form: str) -> int:
         passed = str(sum(one.passed for one in entries))
         github.set_outputs({"passed": passed, "verdict": verdict, "report": str(folder / FILE_NAME)})
     errors = _errors(entries, missing)
-    if errors:
-        raise KernelFailed(
-            errors[0].what, where=errors[0].where, repair=errors[0].repair, others=tuple(errors[1:])
-        )
+    raise_all(errors)
     return EXIT_DONE
 
 
