@@ -423,6 +423,7 @@ class Component(NamedTuple):
     cuda_flags: tuple[str, ...] = ()
     cuda_capabilities: tuple[str, ...] | None = None
     cuda_minver: str | None = None
+    sycl_flags: tuple[str, ...] = ()
 
 
 class Binding(NamedTuple):
@@ -628,6 +629,7 @@ def _component(name: str, section: dict[str, Any]) -> Component:
         cuda_flags=tuple(section.get("cuda-flags", ())),
         cuda_capabilities=None if capabilities is None else tuple(capabilities),
         cuda_minver=section.get("cuda-minver"),
+        sycl_flags=tuple(section.get("sycl-flags", ())),
     )
 
 

@@ -177,6 +177,18 @@ def workflow(old: str = "", new: str = "") -> Change:
     return added(".github/workflows/check.yml", WORKFLOW.replace(old, new) if old else WORKFLOW)
 
 
+def _with_loop_in_header(flags: str, *sections: str) -> Change:
+    """A loop with threads in a header of the section for the CPU, with its flags, and other sections."""
+
+    def change(kernel: Path, _: dict[str, Path]) -> None:
+        for name in ("loop.h", "loop.cuh"):
+            write(kernel / "csrc" / name, "#pragma once\nvoid f() { at::parallel_for(0, 9, 1, body); }\n")
+        edit(kernel / "build.toml", '"csrc/scale.cpp",\n]', f'"csrc/scale.cpp", "csrc/loop.h",\n]\n{flags}')
+        appended("build.toml", "\n" + "".join(f"{one}depends = []\n" for one in sections))(kernel, {})
+
+    return change
+
+
 BREAKS |= {
     "manifest-readable": [
         (edited("build.toml", "license =", "licence ="), "build.toml:5: key 'general.licence' is not known"),
@@ -478,11 +490,11 @@ BREAKS |= {
     "source-threads": [
         (
             added("csrc/scale.cpp", "void f() {\n  at::parallel_for(0, 9, 1, body);\n}\n"),
-            "scale.cpp:2: at::parallel_for has one thread: it is compiled without OpenMP",
+            "scale.cpp:2: at::parallel_for has one thread: cxx-flags of [kernel.scale] ask for no OpenMP",
         ),
         (
             added("csrc/scale.cpp", "#pragma omp parallel for\nfor (;;) {}\n"),
-            "scale.cpp:1: #pragma omp parallel has one thread: it is compiled without OpenMP",
+            "scale.cpp:1: #pragma omp parallel has one thread: cxx-flags of [kernel.scale] ask for no OpenMP",
         ),
         # The flags of one section are none of another's.
         (
@@ -490,7 +502,18 @@ BREAKS |= {
                 appended(BINDING, "void f() { at::parallel_reduce(0, 9, 1, 0, a, b); }\n")(kernel, {}),
                 edit(kernel / "build.toml", 'backend = "cpu"', 'backend = "cpu"\ncxx-flags = ["-fopenmp"]'),
             ),
-            "binding.cpp:8: at::parallel_reduce has one thread: it is compiled without OpenMP",
+            "binding.cpp:8: at::parallel_reduce has one thread: cxx-flags of [torch] ask for no OpenMP",
+        ),
+        # Each section that lists it compiles it; one flag for OpenMP is for vector units alone.
+        (
+            _with_loop_in_header(
+                'cxx-flags = ["-fopenmp-simd"]',
+                '[kernel.more]\nbackend = "cuda"\nsrc = ["csrc/loop.h", "csrc/more.cpp"]\n',
+                '[kernel.last]\nbackend = "cpu"\nsrc = ["csrc/loop.h", "csrc/scale.cpp"]\n'
+                'cxx-flags = ["-fopenmp"]\n',
+            ),
+            "loop.h:2: at::parallel_for has one thread: cxx-flags of [kernel.scale], [kernel.more] ask for "
+            "no OpenMP",
         ),
     ],
     "source-fake": [
@@ -968,6 +991,13 @@ KEEPS |= {
             "csrc/scale.cpp", "#pragma omp simd\nvoid f() { queue.parallel_for(n); data::parallel_for(n); }\n"
         ),
         added("csrc/other.cpp", "void f() { at::parallel_for(0, 9, 1, body); }\n"),
+        # nvcc has flags of its own, and what it compiles; the compiler for SYCL compiles C++ as well.
+        _with_loop_in_header(
+            'cxx-flags = ["-Xpreprocessor", "-fopenmp"]',
+            '[kernel.more]\nbackend = "cuda"\nsrc = ["csrc/loop.h", "csrc/more.cu", "csrc/loop.cuh"]\n',
+            '[kernel.last]\nbackend = "xpu"\nsrc = ["csrc/loop.h", "csrc/last.cpp"]\n'
+            'sycl-flags = ["-qopenmp"]\n',
+        ),
         lambda kernel, _: (
             added("csrc/scale.cpp", "void f() { at::parallel_for(0, 9, 1, body); }\n")(kernel, {}),
             edit(

@@ -173,7 +173,7 @@ def read(directory: Path) -> Kernel:
     threaded: tuple[CppFile, ...] = ()
     try:
         python = reader.python(package_dir(kernel))
-        cpp, threaded = reader.cpp(kernel)
+        cpp, threaded = reader.cpp()
     except OSError as error:  # A name that no file can have.
         reader.problems.append(Problem(f"cannot be read: {error.strerror}", kernel.place("general.name")))
     return Kernel(directory, kernel, python, cpp, threaded, (), tuple(reader.problems))
@@ -211,26 +211,21 @@ class _Reader:
                     self.problems.append(Problem.of(error, Place(entry.path)))
         return tuple(parsed)
 
-    def cpp(self, kernel: Manifest) -> tuple[tuple[CppFile, ...], tuple[CppFile, ...]]:
+    def cpp(self) -> tuple[tuple[CppFile, ...], tuple[CppFile, ...]]:
         """The C++ sources of the kernel that register operators, and those with loops for OpenMP."""
         registering, threaded = [], []
         self._left = _LARGEST_ALL_CPP
-        for name in dict.fromkeys(name for _, name in sources(kernel)):
-            path = kernel.directory / name
+        for name in dict.fromkeys(name for _, name in sources(self._kernel)):
+            path = self._kernel.directory / name
             # Those that are missing or lead elsewhere are the business of a rule.
-            if (
-                PurePosixPath(name).suffix in _CPP_SUFFIXES
-                and is_inside(kernel, name)
-                and os.path.exists(path)
-            ):
-                data = self._read(path, _LARGEST_CPP)
-                registers = data is not None and _REGISTERS.search(data)
-                has_threads = data is not None and _HAS_THREADS.search(data)
-                if data is not None and (registers or has_threads):
-                    text = data.decode(errors="replace")
-                    file = CppFile(path, _NOT_CODE.sub(_blank, text), text)
-                    registering += [file] if registers else []
-                    threaded += [file] if has_threads else []
+            is_cpp = PurePosixPath(name).suffix in _CPP_SUFFIXES and is_inside(self._kernel, name)
+            data = self._read(path, _LARGEST_CPP) if is_cpp and os.path.exists(path) else None
+            registers, has_threads = _REGISTERS.search(data or b""), _HAS_THREADS.search(data or b"")
+            if data and (registers or has_threads):
+                text = data.decode(errors="replace")
+                file = CppFile(path, _NOT_CODE.sub(_blank, text), text)
+                registering += [file] if registers else []
+                threaded += [file] if has_threads else []
         return tuple(registering), tuple(threaded)
 
     def _read(self, path: Path, largest: int) -> bytes | None:

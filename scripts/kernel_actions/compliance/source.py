@@ -51,6 +51,11 @@ _STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 _IMPLEMENTED = re.compile(r"\b(?:k?Meta|k?Composite(?:Implicit|Explicit)\w*)\b")
 # Loops that OpenMP gives threads. Those of Torch are templates in a header, which do without where it is off.
 _THREADED_LOOP = re.compile(r"\bat::parallel_(?:for|reduce)\b|#[ \t]*pragma[ \t]+omp[ \t]+parallel\b")
+# The flag for it, of any compiler; but the one for vector units alone makes no threads.
+_OPENMP = re.compile(r"(?<!no-)openmp(?!-simd)")
+# What nvcc compiles: flags for C++ are none for it, which takes them in another way.
+_OF_NVCC = frozenset({".cu", ".cuh"})
+_OF_CXX = frozenset({".c", ".cc", ".cpp", ".cxx", ".mm"})
 # In the condition of what runs for type checkers, and of what runs where the file is a program.
 _NEVER_HERE = frozenset({"TYPE_CHECKING", "__main__"})
 # The decorators of operators that are written in Python.
@@ -224,23 +229,26 @@ def source_test_imports(kernel: Kernel) -> Iterator[Problem]:
 
 @RULES.rule
 def source_threads(kernel: Kernel) -> Iterator[Problem]:
-    manifest = kernel.manifest
-    if manifest is None:
-        return
-    sections = [(manifest.binding.src, manifest.binding.cxx_flags)]
-    sections += [(component.src, component.cxx_flags) for component in manifest.components]
+    sections = dict(_without_openmp(kernel.manifest)) if kernel.manifest is not None else {}
     for file in kernel.threaded:
-        # Flags for C++ are none for nvcc, which takes them in another way.
         found = _THREADED_LOOP.search(file.code)
-        if found is None or file.path.suffix == ".cu":
-            continue
-        used = [
-            flags for names, flags in sections if any(manifest.directory / one == file.path for one in names)
-        ]
-        if any(not any("openmp" in flag for flag in flags) for flags in used):
-            yield Problem(
-                f"{found[0]} has one thread: it is compiled without OpenMP", file.place(found.start())
-            )
+        titles = [title for title, listed in sections.items() if file.path in listed]
+        if found is not None and titles and file.path.suffix not in _OF_NVCC:
+            what = f"{found[0]} has one thread: cxx-flags of {', '.join(titles)} ask for no OpenMP"
+            yield Problem(what, file.place(found.start()))
+
+
+def _without_openmp(kernel: Manifest) -> Iterator[tuple[str, frozenset[Path]]]:
+    """The sections of build.toml that compile C++ without OpenMP, and the files that they list."""
+    sections = [(f"[{kernel.binding.framework}]", kernel.binding.src, kernel.binding.cxx_flags)]
+    for one in kernel.components:
+        # The compiler for SYCL is that for C++ too.
+        sections.append((f"[kernel.{one.name}]", one.src, (*one.cxx_flags, *one.sycl_flags)))
+    for title, names, flags in sections:
+        listed = frozenset(kernel.directory / name for name in names)
+        # A header is compiled with what is listed beside it.
+        if any(path.suffix in _OF_CXX for path in listed) and not any(map(_OPENMP.search, flags)):
+            yield title, listed
 
 
 def _tests(kernel: Kernel) -> Iterator[files.Entry]:
