@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -144,9 +145,19 @@ class Kernel:
         path = self.root / "build" / f"{name}.test-report.json"
         built.write_json(path, {**report, **changed})
 
-    def release(self, address: str, **options: Any) -> release.Released:
-        """Release from here; see ``release.release``."""
-        return release.release(self.root, address=address, **options)
+    def release(
+        self,
+        address: str,
+        *,
+        stages: Collection[str] = release.STAGES,
+        git_tag: bool = True,
+        moving_tags: bool = False,
+        **options: Any,
+    ) -> release.Released:
+        """Release from here; ``options`` are those of ``release.prepare``."""
+        is_staged = "stage" not in stages
+        prepared = release.prepare(self.root, address=address, from_staged=is_staged, **options)
+        return release.carry_out(prepared, stages=stages, git_tag=git_tag, moving_tags=moving_tags)
 
     def tags(self, folder: Path | None = None) -> dict[str, str]:
         """The tags and their commits."""

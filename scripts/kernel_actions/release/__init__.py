@@ -1,6 +1,6 @@
 """``release``: publish a version, as one act.
 
-``release`` does all of it. Its steps can be called one by one: ``prepare`` (the plan), ``lacks`` and
+``prepare`` plans it, and ``carry_out`` does the rest. Its steps can be called one by one: ``lacks`` and
 ``check_gate``, ``stage``, ``verify``, ``promote``, ``tag``. Each finishes what an earlier run of it
 began, and does nothing when it is done.
 """
@@ -32,7 +32,6 @@ from kernel_actions.release.protocol import (
     verify,
 )
 from kernel_actions.release.record import Record
-from kernel_actions.release.signing import Sign
 from kernel_actions.release.verification import Verified
 from kernel_actions.stopwatch import Stopwatch
 
@@ -53,7 +52,6 @@ __all__ = [
     "lacks",
     "prepare",
     "promote",
-    "release",
     "run",
     "stage",
     "staged",
@@ -125,47 +123,6 @@ def run(options: Options) -> int:
                 watch=shown.watch,
             )
     return EXIT_DONE
-
-
-def release(
-    kernel_dir: Path,
-    build_dir: Path = Path("build"),
-    *,
-    names: Collection[str] = (),
-    repo_id: str = "",
-    address: str = "",
-    token: str = "",
-    bump: str = "auto",
-    pre: str = "",
-    sign: Sign = "never",
-    trust_config: str = "",
-    partial: bool = False,
-    allow_local_build: bool = False,
-    rehearsal: bool = False,
-    git_tag: bool = True,
-    moving_tags: bool = False,
-    git_dir: Path | None = None,
-    stages: Collection[str] = STAGES,
-) -> Released:
-    """Plan a release and carry it out; see ``prepare`` and ``carry_out``."""
-    prepared = prepare(
-        kernel_dir,
-        build_dir,
-        names=names,
-        repo_id=repo_id,
-        address=address,
-        token=token,
-        bump=bump,
-        pre=pre,
-        sign=sign,
-        trust_config=trust_config,
-        partial=partial,
-        allow_local_build=allow_local_build,
-        rehearsal=rehearsal,
-        git_dir=git_dir,
-        from_staged="stage" not in stages,
-    )
-    return carry_out(prepared, stages=stages, git_tag=git_tag, moving_tags=moving_tags)
 
 
 def carry_out(
