@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from kernel_actions import manifest
 from kernel_actions.errors import KernelFailed, Place, WrongInput
 
 GPU_BACKENDS = ("cuda", "rocm", "xpu")
@@ -152,24 +153,27 @@ def file_hash(path: Path, algorithm: str) -> str:
     return base64.b64encode(hashed.digest()).decode()
 
 
-def choose(build_dir: Path, name: str) -> BuiltVariant:
-    """The variant ``name`` in ``build_dir``; the only one there when ``name`` is empty.
+def choose(kernel_dir: Path, build_dir: str, name: str) -> BuiltVariant:
+    """The variant ``name`` in ``build_dir`` of the kernel; the only one there when ``name`` is empty.
 
-    Raises ``WrongInput`` when there is no such variant, or several and no name.
+    Raises ``WrongInput`` when there is no such variant, or several and no name, or no kernel.
     """
-    if _NAME.fullmatch(name) and (build_dir / name).is_dir():
-        return read(build_dir / name)
-    names = [variant.name for variant in find(build_dir)]
+    folder = kernel_dir / build_dir
+    if _NAME.fullmatch(name) and (folder / name).is_dir():
+        return read(folder / name)
+    names = [variant.name for variant in find(folder)]
     if not names:
-        raise WrongInput(f"{build_dir} has no built variant", repair="build one first: kernel-actions build")
+        if not folder.is_dir():
+            manifest.load(kernel_dir)  # Where there is no kernel either, that is what is wrong.
+        raise WrongInput(f"{folder} has no built variant", repair="build one first: kernel-actions build")
     if name:
         close = difflib.get_close_matches(name, names, n=3, cutoff=0.3)
-        raise WrongInput(f"{build_dir} has no variant {name!r}", repair=f"it has {', '.join(close or names)}")
+        raise WrongInput(f"{folder} has no variant {name!r}", repair=f"it has {', '.join(close or names)}")
     if len(names) > 1:
         raise WrongInput(
-            f"{build_dir} has {len(names)} variants: {', '.join(names)}", repair="choose one with --variant"
+            f"{folder} has {len(names)} variants: {', '.join(names)}", repair="choose one with --variant"
         )
-    return read(build_dir / names[0])
+    return read(folder / names[0])
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:

@@ -59,9 +59,7 @@ def run(options: Options) -> int:
     """
     kernel_dir = options.kernel_dir
     settings = read_settings(options)
-    if not (kernel_dir / options.build_dir).is_dir():
-        manifest.load(kernel_dir)  # A folder that is no kernel's is told as that.
-    variant = built.choose(kernel_dir / options.build_dir, options.variant)
+    variant = built.choose(kernel_dir, options.build_dir, options.variant)
     with github.group(f"Benchmarks of {variant.name}"), github.untrusted_output():
         report = measure(
             kernel_dir,

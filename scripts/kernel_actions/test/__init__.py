@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_actions import built, github, manifest
+from kernel_actions import built, github
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import EXIT_DONE
 from kernel_actions.test import merging, running, show
@@ -28,9 +28,7 @@ def run(options: Options) -> int:
     if options.merge:
         return merging.merge(Path(options.merge), options.expect, options.format)
     kernel_dir = options.kernel_dir
-    if not (kernel_dir / options.build_dir).is_dir():
-        manifest.load(kernel_dir)  # A folder that is no kernel's is told as that.
-    variant = built.choose(kernel_dir / options.build_dir, options.variant)
+    variant = built.choose(kernel_dir, options.build_dir, options.variant)
     request = Request(
         require_gpu=options.require_gpu,
         environment=options.environment,
