@@ -6,7 +6,7 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,10 +46,10 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Com
     Raises ``WrongInput``, and ``SystemExit`` for ``--help`` and ``--version``.
     """
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        close = nearest(arguments[0], COMMANDS)
+        from kernel_actions import schema
+
         raise WrongInput(
-            f"no command is named {arguments[0]!r}",
-            repair=f"did you mean {close}?" if close else f"one of {', '.join(COMMANDS)}",
+            f"no command is named {arguments[0]!r}", repair=schema.suggestion(arguments[0], tuple(COMMANDS))
         )
     if list(arguments[:2]) == ["matrix", "explain"]:
         if not arguments[2:]:
@@ -157,19 +157,14 @@ def _value(option: Option, given: Any, environment: Mapping[str, str]) -> Any:
         except ValueError as error:
             raise WrongInput(f"--{option.name} is {text!r}, which is not a whole number") from error
     if option.kind == "choice" and text not in option.choices:
-        close = nearest(text, option.choices)
+        from kernel_actions import schema
+
+        close = schema.nearest(text, option.choices)
         raise WrongInput(
             f"--{option.name} is {text!r}, which is not one of {', '.join(option.choices)}",
             repair=f"did you mean {close}?" if close else "",
         )
     return text
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The one of ``known`` that ``name`` may be meant for; empty when none is like it."""
-    import difflib  # Not at the top: it takes a twentieth of the time of a quick command.
-
-    return "".join(difflib.get_close_matches(name, known, n=1))
 
 
 def main(arguments: Sequence[str]) -> int:

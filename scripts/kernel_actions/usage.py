@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kernel_actions import __version__
-from kernel_actions.cli import nearest
+from kernel_actions import __version__, schema
 from kernel_actions.errors import WrongInput
 from kernel_actions.options import COMMANDS, Command
 
@@ -20,7 +19,7 @@ class _Parser(argparse.ArgumentParser):
         repair = f"see: {self.prog} --help"
         if unknown := re.match(r"unrecognized arguments: (--[^\s=]+)", message):
             names = [name for name in self._option_string_actions if name.startswith("--")]
-            if close := nearest(unknown[1], names):
+            if close := schema.nearest(unknown[1], names):
                 repair = f"did you mean {close}? {repair}"
         raise WrongInput(message, repair=repair)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import console, planning, settings, variants
+from kernel_actions import console, planning, schema, settings, variants
 from kernel_actions.builder_source import Source
 from kernel_actions.errors import EXIT_DONE, KernelActionsError, Place, WrongInput, printable
 from kernel_actions.manifest import BACKENDS
@@ -308,13 +308,11 @@ def _durations(path: str) -> dict[str, float]:
 def _check_known(name: str, selectors: Mapping[str, Selector], known: tuple[str, ...]) -> None:
     for value in selectors[name].values if name in selectors else ():
         if value not in known:
-            import difflib  # Not at the top: a plan that succeeds does without.
-
-            close = difflib.get_close_matches(value, known, n=1)
+            close = schema.nearest(value, known)
             raise WrongInput(
                 f"{_shown(name, selectors[name])} has {value[:80]!r}, which is not one of {', '.join(known)}",
                 where=_place(selectors[name]),
-                repair=f"did you mean {close[0]}?" if close else "",
+                repair=f"did you mean {close}?" if close else "",
             )
 
 
