@@ -5,8 +5,6 @@ This module is the command, and the local builder's part; ``nix/building.py`` is
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import importlib.util
 import json
@@ -15,12 +13,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import built, console, git, github, loading, manifest, markdown, process
+from kernel_actions import build_folder, built, console, git, github, loading, manifest, markdown, process
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.local_builder import compilation, layout, project, sources, target, toolchain
@@ -33,10 +30,6 @@ from kernel_actions.manifest import Manifest
 if TYPE_CHECKING:
     from kernel_actions.cli import Options
 
-# Where the output folder keeps the generated projects, for the next build and for `pip install -e`.
-WORK_FOLDER = ".local"
-# Beside the folders of the sources that build.toml lists.
-_NOT_FOR_OUTPUT = (".git", "csrc", sources.PACKAGE_ROOT, "tests")
 # As many digits as the builder takes of a commit.
 _SHORT = 7
 
@@ -212,14 +205,14 @@ def build(
     output = kernel_dir / output
     _check_folders(kernel, chosen, output)
     folder = output / chosen.variant
-    work = _work_folder(output) / chosen.variant
+    work = build_folder.prepare(output) / chosen.variant
     is_planned = _is_planned(kernel_dir, chosen.variant)
     if is_planned is False:
         console.say(
             f"{chosen.variant} is not among the variants of the locked builder: it is for this machine alone"
         )
     lock = work.with_name(f"{chosen.variant}.lock")
-    with _disk(output), process.locked(lock, f"Another command is building {chosen.variant}"):
+    with build_folder.on_disk(output), process.locked(lock, f"Another command is building {chosen.variant}"):
         layout.recover(work.with_name(f"{chosen.variant}.new"), folder)
         plan = _plan(kernel, chosen, tools)
         kept = _reusable(built.build_report_path(folder), folder, plan.fingerprint)
@@ -233,33 +226,20 @@ def build(
         extension = _compile(plan, work, jobs, annotate)
         report = _lay_out(plan, work, folder, extension, is_loaded)
         report = replace(report, planned=is_planned, seconds=round(time.monotonic() - started, 1))
-        built.write_whole(
-            built.build_report_path(folder), (json.dumps(report.as_json(), indent=2) + "\n").encode()
-        )
+        built.write_json(built.build_report_path(folder), report.as_json())
     return report
 
 
 def _check_folders(kernel: Manifest, chosen: Target, output: Path) -> None:
     """Raise ``WrongInput`` for an output folder that is not one for what is built alone, and for paths
     that cannot be compiled in."""
+    listed = sources.folders(kernel, chosen.backend) if chosen.is_compiled else ()
+    build_folder.check(kernel.directory, output, listed)
     directory, resolved = kernel.directory.resolve(), output.resolve()
-    if directory.is_relative_to(resolved):
-        raise WrongInput(
-            f"--output is {output}, which holds the kernel",
-            repair="choose a folder for what is built, as build",
-        )
     try:
         str(resolved).encode()
     except UnicodeEncodeError as error:
         raise WrongInput("--output is not UTF-8", where=Place(output), repair="rename the folder") from error
-    listed = sources.folders(kernel, chosen.backend) if chosen.is_compiled else ()
-    for name in (*_NOT_FOR_OUTPUT, *listed):
-        taken = (directory / name).resolve()
-        if resolved.is_relative_to(taken) or taken.is_relative_to(resolved):
-            raise WrongInput(
-                f"--output is {output}, but {name} is a folder of the kernel's sources",
-                repair="choose a folder for what is built, as build",
-            )
     paths = (("the kernel's folder", directory), ("the output folder", resolved))
     for what, path in paths if chosen.is_compiled else ():
         if unfit := sources.unfit_character(str(path)):
@@ -268,23 +248,6 @@ def _check_folders(kernel: Manifest, chosen: Target, output: Path) -> None:
                 where=Place(path),
                 repair="use a folder without it",
             )
-
-
-def _work_folder(output: Path) -> Path:
-    work = output / WORK_FOLDER
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise WrongInput(
-            f"--output is {output}, which is not a folder", repair="choose another folder"
-        ) from error
-    if not (output / ".gitignore").exists():
-        # Nothing here is a source; git need not ask the author about it.
-        (output / ".gitignore").write_text("*\n", encoding="utf-8")
-    work.mkdir(exist_ok=True)
-    if not (work / ".gitignore").is_file():
-        (work / ".gitignore").write_text("*\n", encoding="utf-8")
-    return work
 
 
 def _plan(kernel: Manifest, chosen: Target, tools: Toolchain) -> _Plan:
@@ -379,8 +342,6 @@ def _lay_out(plan: _Plan, work: Path, folder: Path, extension: Path | None, is_l
         layout.write(new, listed, plan.metadata)
         if is_loaded:
             _check_loads(plan, new)
-        # A report is of the variant beside it, also when this process ends right here.
-        built.build_report_path(folder).unlink(missing_ok=True)
         layout.swap_in(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
@@ -458,16 +419,3 @@ def _with(chosen: Target, tools: Toolchain) -> str:
     if chosen.backend == "cuda" and tools.nvcc is not None:
         parts.append(f"nvcc {tools.nvcc.version}")
     return ", ".join(parts)
-
-
-@contextlib.contextmanager
-def _disk(output: Path) -> Iterator[None]:
-    """Say which disk is full: the error itself does not."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise WrongSurroundings(
-            f"the disk of {output} is full", repair="free some space, or choose another folder with --output"
-        ) from error

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernel_actions import __version__
+from kernel_actions import __version__, built
 from kernel_actions.errors import WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.local_builder import project, sources
@@ -134,7 +134,12 @@ def is_intact(folder: Path) -> bool:
 
 
 def swap_in(new: Path, folder: Path) -> None:
-    """Put the finished folder ``new`` in the place of ``folder``; see ``recover``."""
+    """Put the finished variant ``new`` in the place of ``folder``; see ``recover``.
+
+    Its report has to be written after.
+    """
+    # A report is of the variant beside it, also when this process ends right here.
+    built.build_report_path(folder).unlink(missing_ok=True)
     old = _old(new)
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():

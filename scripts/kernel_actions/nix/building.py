@@ -8,7 +8,6 @@ before the next one begins.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import re
@@ -16,11 +15,11 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernel_actions import built, console, github, manifest, markdown, process
+from kernel_actions import build_folder, built, console, github, manifest, markdown, process
 from kernel_actions.errors import (
     EXIT_DONE,
     KernelActionsError,
@@ -41,10 +40,6 @@ from kernel_actions.nix.store import Settings, Target
 if TYPE_CHECKING:
     from kernel_actions.cli import Options
 
-# Beside the variants, as the local builder has it: locks, logs and copies that are not finished.
-WORK_FOLDER = ".local"
-# Beside the folders of the sources that build.toml lists.
-_NOT_FOR_OUTPUT = frozenset({".git", "csrc", sources.PACKAGE_ROOT, "tests"})
 # What a build may print, in bytes, where nix.conf has no limit: without end it fills the disk.
 _LARGEST_LOG = "500000000"
 # GitHub shows ten errors and ten warnings of a step.
@@ -70,10 +65,6 @@ _BUILD = (
     # Where a sandbox cannot be had, a build fails rather than go on without.
     "--option", "sandbox-fallback", "false",
 )  # fmt: skip
-_LOWER = (
-    "let Nix do less at once: lower max-jobs and cores of nix.conf (max-jobs = {jobs}, cores = {cores} now); "
-    "a thread of nvcc takes about 5 GB"
-)
 
 
 class Request(NamedTuple):
@@ -171,11 +162,6 @@ def build(request: Request) -> list[NixBuildReport]:
         target = None
     output = request.kernel_dir / request.output
     _check_folders(kernel, output, request.archive)
-    if request.kernel_dir.resolve().is_relative_to(output.resolve()):
-        raise WrongInput(
-            f"--output is {request.output}, which holds the kernel",
-            repair="choose a folder for what is built, as build",
-        )
     if found.state.dirty:
         console.say(
             "The working tree has uncommitted changes: what is built is marked, and no release takes it"
@@ -184,64 +170,48 @@ def build(request: Request) -> list[NixBuildReport]:
     with found.address(version) as address:
         names = checks.wanted(request.kernel_dir, address, request.variants, settings, planned)
         deadline = started + request.time_limit
-        job = _Job(request, kernel, found, address, settings, is_sandboxed, target, output, deadline, version)
-        return job.run(names)
+        work = build_folder.prepare(output)
+        return _Job(
+            request, kernel, found, address, settings, is_sandboxed, target, output, work, deadline, version
+        ).run(names)
 
 
 def _check_folders(kernel: Manifest, output: Path, archive: Path | None) -> None:
     """Raise ``WrongInput`` for folders that are no place for what is built."""
+    listed: set[str] = set()
+    # Sources that are not as they have to be are missed by the build, which says so better.
+    with contextlib.suppress(KernelActionsError):
+        listed.update(name for backend in kernel.backends for name in sources.folders(kernel, backend))
     for option, folder in (("--output", output), ("--archive", archive)):
-        if folder is None:
-            continue
-        checks.check_folder(kernel.directory, folder, option)
-        listed = set(_NOT_FOR_OUTPUT)
-        # Sources that are not as they have to be are missed by the build, which says so better.
-        with contextlib.suppress(KernelActionsError):
-            listed.update(name for backend in kernel.backends for name in sources.folders(kernel, backend))
-        for name in sorted(listed):
-            if folder.resolve().is_relative_to((kernel.directory / name).resolve()):
-                raise WrongInput(
-                    f"{option} is {folder}, and {name} is a folder of the kernel's sources",
-                    repair="choose a folder for what is built",
-                )
+        if folder is not None:
+            checks.check_folder(kernel.directory, folder, option)
+            build_folder.check(
+                kernel.directory, folder, sorted(listed), option, may_hold_others=option == "--archive"
+            )
     inside = os.path.relpath(archive.resolve(), output.resolve()).split(os.sep) if archive else []
     if any(built.is_name(part) for part in inside[:1]):
         raise WrongInput(f"--archive is {archive}, which is a variant's own folder")
 
 
+@dataclass
 class _Job:
     """One run of ``build``: its variants, what became of them, and what went wrong."""
 
-    def __init__(
-        self,
-        request: Request,
-        kernel: Manifest,
-        found: Source,
-        address: str,
-        settings: Settings,
-        is_sandboxed: bool,
-        target: Target | None,
-        output: Path,
-        deadline: float,
-        version: str,
-    ) -> None:
-        self._request = request
-        self._kernel = kernel
-        self._source = found
-        self._address = address
-        self._settings = settings
-        self._is_sandboxed = is_sandboxed
-        self._target = target
-        self._output = output
-        self._deadline = deadline
-        self._work = output / WORK_FOLDER
-        self._reports: list[NixBuildReport] = []
-        self._errors: list[KernelActionsError] = []
-        self._nix = version
-        self._differing_text = ""
+    _request: Request
+    _kernel: Manifest
+    _source: Source
+    _address: str
+    _settings: Settings
+    _is_sandboxed: bool
+    _target: Target | None
+    _output: Path
+    _work: Path
+    _deadline: float
+    _nix: str
+    _reports: list[NixBuildReport] = field(default_factory=list)
+    _errors: list[KernelActionsError] = field(default_factory=list)
 
     def run(self, names: Sequence[Wanted]) -> list[NixBuildReport]:
-        self._prepare()
         left: list[str] = []
         for number, wanted in enumerate(names):
             try:
@@ -289,18 +259,6 @@ class _Job:
             console.say(f"{more} more errors are in the log: {self._work}")
         raise type(first)(first.what, where=first.where, repair=first.repair, others=tuple(others))
 
-    def _prepare(self) -> None:
-        try:
-            self._work.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise WrongInput(
-                f"--output is {self._request.output}, which is not a folder", repair="choose another folder"
-            ) from error
-        for folder in (self._output, self._work):
-            # Nothing here is a source; git need not ask the author about it.
-            if not (folder / ".gitignore").is_file():
-                built.write_whole(folder / ".gitignore", b"*\n")
-
     def _check_time(self) -> float:
         """The seconds that are left. Raises ``_TimeIsUp``."""
         left = self._deadline - time.monotonic()
@@ -315,7 +273,7 @@ class _Job:
         lock = self._work / f"{wanted.name}.lock"
         held = f"Another command is building {wanted.name}"
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self._disk())
+            stack.enter_context(build_folder.on_disk(self._output))
             try:
                 stack.enter_context(process.locked(lock, held, self._deadline))
             except TimeoutError:
@@ -329,8 +287,16 @@ class _Job:
             report = self._handed_over(report)
             if self._request.check_reproducible:
                 # Not before what is finished is kept.
-                is_same = self._is_reproducible(wanted, done)
-                self._handed_over(replace(report, reproducible=is_same))
+                difference = self._difference(wanted, done)
+                report = replace(report, reproducible=not difference)
+                self._write(report)
+                self._handed_over(report)
+                if difference:
+                    raise KernelFailed(
+                        f"{wanted.name} is not reproducible: built again, {difference}",
+                        where=Place(self._request.kernel_dir),
+                        repair="look for times, paths, random numbers and the order of files in what differs",
+                    )
 
     def _copied(self, wanted: Wanted, done: _Built, started: float) -> NixBuildReport:
         """Copy a result to the variant's folder, unless it is there, and write its report."""
@@ -345,7 +311,7 @@ class _Job:
                 results.copy(tree, new)
                 # What is not a whole variant takes no other's place.
                 built.check_intact(built.read(new))
-                results.swap_in(new, folder)
+                layout.swap_in(new, folder)
             finally:
                 shutil.rmtree(new, ignore_errors=True)
         report = self._describe(wanted, done, folder)
@@ -357,27 +323,19 @@ class _Job:
     def _handed_over(self, report: NixBuildReport) -> NixBuildReport:
         """Take a variant to the cache and into an archive, as they are wanted; its report says so."""
         self._reports[-1] = report
-        if report.reproducible is not None:
-            self._write(report)
         if self._target is not None and report.pushed != self._target.shown:
             report = self._push(report, self._target)
         if self._request.archive is not None:
             archive = self._request.archive / f"{report.variant}.tar"
-            with self._disk(self._request.archive, "--archive"):
+            with build_folder.on_disk(self._request.archive, "--archive"):
                 results.pack(report.path, archive)
             report = replace(report, archive=archive)
         self._reports[-1] = report
-        if report.reproducible is False:
-            raise KernelFailed(
-                f"{report.variant} is not reproducible: built again, {self._differing_text}",
-                where=Place(self._request.kernel_dir),
-                repair="look for times, paths, random numbers and the order of files in what differs",
-            )
         return report
 
     def _describe(self, wanted: Wanted, done: _Built, folder: Path) -> NixBuildReport:
         variant = built.read(folder)
-        described = json.loads((folder / "metadata.json").read_bytes())
+        described = built.read_json(folder / "metadata.json")
         listed = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
         log = done.log
         before = results.read_report(folder)
@@ -528,15 +486,23 @@ class _Job:
 
     def _killed(self, title: str, number: int, log_file: Path) -> KernelActionsError:
         """Nix itself was ended by a signal. What kills it is nearly always that the memory is used up."""
-        lower = _LOWER.format(jobs=self._settings.max_jobs, cores=self._settings.cores)
         return WrongSurroundings(
             f"the memory did not suffice for {title}: Nix itself was killed (signal {number})"
             if number == signal.SIGKILL
             else f"Nix crashed while it built {title} (signal {number})",
             where=Place(log_file),
-            repair=f"take a machine with more memory, as evaluating takes gigabytes; or {lower}"
+            repair=f"take a machine with more memory, as evaluating takes gigabytes; or {self._lower}"
             if number == signal.SIGKILL
             else "run again; should it happen again, try another version of Nix",
+        )
+
+    @property
+    def _lower(self) -> str:
+        """What to do where memory is short."""
+        return (
+            "let Nix do less at once: lower max-jobs and cores of nix.conf "
+            f"(max-jobs = {self._settings.max_jobs}, cores = {self._settings.cores} now); "
+            "a thread of nvcc takes about 5 GB"
         )
 
     def _result(self, attribute: str, log: Log, peak: int | None, took: float) -> _Built:
@@ -589,11 +555,10 @@ class _Job:
                 repair="free some space (free-disk of setup-nix, nix store gc), or set min-free in nix.conf",
             )
         if cause == "memory":
-            lower = _LOWER.format(jobs=self._settings.max_jobs, cores=self._settings.cores)
             return WrongSurroundings(
                 f"the memory did not suffice for {title}: the build{of} was killed ({text})",
                 where=where,
-                repair=lower,
+                repair=self._lower,
             )
         if cause == "network":
             return WrongSurroundings(
@@ -682,39 +647,24 @@ class _Job:
         name = min(free, key=lambda name: free[name])
         return f"{name} has {console.size(free[name])} left"
 
-    @contextlib.contextmanager
-    def _disk(self, folder: Path | None = None, option: str = "--output") -> Iterator[None]:
-        """Say which disk is full: the error itself does not."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise WrongSurroundings(
-                f"the disk of {folder or self._output} is full",
-                repair=f"free some space, or choose another place by {option}",
-            ) from error
-
     # --- Built twice ---
 
-    def _is_reproducible(self, wanted: Wanted, done: _Built) -> bool:
-        """Build it a second time and compare. What differs is shown."""
-        self._differing_text = ""
+    def _difference(self, wanted: Wanted, done: _Built) -> str:
+        """Build it a second time and compare: what differs, in words; empty when nothing does."""
         log_file = self._work / f"{wanted.name}.nix-again.log"
         log, _, _, code = self._once(
             f"{wanted.name}, a second time", wanted.attribute, log_file,
             "--no-link", "--rebuild", "--keep-failed",
         )  # fmt: skip
         if code == 0:
-            return True
+            return ""
         text = "\n".join(log.errors)
         if "may not be deterministic" not in text and "not deterministic" not in text:
             raise self._why(wanted.name, diagnostics.cause(log.errors, log.lines), log, log_file)
         again = re.search(r"differs from '([^']+)'", text)
         second = self._settings.real(again[1]) if again else self._settings.real(f"{done.path}.check")
         if not second.exists():
-            self._differing_text = "something differs"
-            return False
+            return "something differs"
         trees = [
             Tree(folder, self._settings.store_dir, self._settings.root)
             for folder in (self._settings.real(done.path), second)
@@ -724,12 +674,11 @@ class _Job:
         for name in found[:50]:
             console.say(f"  {printable(name)}")
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        self._differing_text = f"{', '.join(map(printable, found[:3])) or 'modes or links'}{more} differ"
         if self._request.is_job:
             rows = [(name,) for name in found[:200]]
             heading = markdown.heading("failed", f"{wanted.name} is not reproducible")
             github.add_summary(markdown.join(heading, markdown.table(("file that differs",), rows)))
-        return False
+        return f"{', '.join(map(printable, found[:3])) or 'modes or links'}{more} differ"
 
     # --- Tests for other machines ---
 
@@ -740,7 +689,7 @@ class _Job:
             )
         wanted = names[0]
         title = f"the tests of {wanted.arch_name}"
-        with self._disk(file.parent, "--export-tests"):
+        with build_folder.on_disk(file.parent, "--export-tests"):
             log_file = self._work / f"{wanted.name}.tests.log"
             with self._built(title, wanted.test_attribute, log_file) as done:
                 size = store.export([done.path], file)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from kernel_actions import git
+from kernel_actions import build_folder, git
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.nix import configuration, evaluation, preflight, store
@@ -189,8 +189,8 @@ def check_folder(kernel_dir: Path, folder: Path, option: str) -> None:
     """Raise ``WrongInput`` where what is built would be written through a link, or over a file, that comes
     with the kernel: it may be a stranger's, and lead to any file of this machine."""
     inside = Path(os.path.relpath(folder.absolute(), kernel_dir.absolute()))
-    work = (inside / ".local").as_posix()
-    above = {work, *(parent.as_posix() for parent in (inside / ".local").parents)}
+    work = (inside / build_folder.WORK_FOLDER).as_posix()
+    above = {work, *(parent.as_posix() for parent in Path(work).parents)}
     for name in git.tracked(kernel_dir):
         if name in above or name.startswith(f"{work}/"):
             raise WrongInput(
@@ -198,8 +198,8 @@ def check_folder(kernel_dir: Path, folder: Path, option: str) -> None:
                 where=Place(kernel_dir / name),
                 repair=f"git rm --cached {shlex.quote(name)}, or choose another folder by {option}",
             )
-    if (folder / ".local").is_symlink():
-        raise WrongInput("is a link", where=Place(folder / ".local"), repair="remove it")
+    if (folder / build_folder.WORK_FOLDER).is_symlink():
+        raise WrongInput("is a link", where=Place(folder / build_folder.WORK_FOLDER), repair="remove it")
 
 
 def planned(kernel_dir: Path, names: Sequence[str]) -> tuple[Variant, ...] | None:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from kernel_actions import built
 from kernel_actions.errors import KernelFailed, Place
-from kernel_actions.local_builder import layout
 
 # How much is copied at once where the kernel cannot copy by itself, in bytes.
 _CHUNK = 1 << 20
@@ -238,13 +237,6 @@ def read_report(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def swap_in(new: Path, folder: Path) -> None:
-    """Put a finished copy in the place of the variant; its report has to be written after."""
-    # A report is of the variant beside it, also when this process ends right here.
-    built.build_report_path(folder).unlink(missing_ok=True)
-    layout.swap_in(new, folder)
 
 
 def pack(folder: Path, archive: Path) -> int:
