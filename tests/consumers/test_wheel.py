@@ -32,7 +32,7 @@ from tests.consumers.helpers import (
     write_variant,
 )
 from tests.golden import check_golden
-from tests.integration.conftest import ROOT
+from tests.integration.conftest import ROOT, git
 
 GOLDEN = Path(__file__).parent / "golden"
 VARIANTS = (
@@ -302,6 +302,20 @@ def test_the_tag_is_what_the_library_keeps(
             finished = subprocess.run(command, text=True, capture_output=True, check=False)
             assert finished.returncode == 0, finished.stdout + finished.stderr
         assert "aarch64" in finished.stdout
+
+
+def test_git_takes_no_wheel_for_a_change(tmp_path: Path) -> None:
+    folder = kernel_folder(tmp_path / "kernel")
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message=x")
+    assert run("wheel", folder, "--output", folder / "dist", "--index") == 0
+    assert git(folder, "status", "--porcelain") == ""
+    assert len(list((folder / "dist").glob("*.whl"))) == 1
+    # A folder that was there is its author's.
+    (folder / "mine").mkdir()
+    assert run("wheel", folder, "--output", folder / "mine") == 0
+    assert not (folder / "mine" / ".gitignore").exists()
 
 
 def test_what_is_not_intact_makes_no_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

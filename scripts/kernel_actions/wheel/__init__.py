@@ -13,7 +13,7 @@ import json
 import re
 import tempfile
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,8 +149,17 @@ def make(source: Source, output: Path, seconds: int) -> Made:
     content[f"{info}/WHEEL"] = metadata.wheel_file(identity, tag).encode()
     content[f"{info}/provenance.json"] = _provenance(source, kernel)
     path = output / f"{stem}-{tag}.whl"
+    _make_folder(output)
     digest = archive.write(path, content, info, seconds)
     return Made(source.variant, path, path.stat().st_size, digest)
+
+
+def _make_folder(output: Path) -> None:
+    """Make the folder unless it is there; in a repository, such that git takes nothing in it for a change."""
+    if not output.exists():
+        output.mkdir(parents=True)
+        if git.root(output) is not None:
+            built.write_whole(output / ".gitignore", b"*\n")
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -312,16 +321,15 @@ def _published(options: Options, folder: Path, version: str) -> list[Source]:
     files = client.remote_files(hub, repo_id, commit)
     for path in files:
         download.check_path(path, repo_id)
-    names = [name for name in sorted(plan.variants_in(files)) if _is_wanted(name, options.only)]
+    there = sorted(plan.variants_in(files))
+    names = [name for name in there if _is_wanted(name, options.only)]
     if not names:
         raise WrongInput(
             f"{repo_id} has no such variant at {options.revision}",
-            repair=f"it has {', '.join(sorted(plan.variants_in(files))) or 'none at all'}",
+            repair=f"it has {', '.join(there) or 'none at all'}",
         )
     wanted = {path: file for path, file in files.items() if plan.variant_of(path) in names}
-    texts = {
-        path: file for path, file in files.items() if _LICENSES.fullmatch(path) and file.size <= _LARGEST
-    }
+    texts = _license_files(files)
     download.fetch(hub, repo_id, commit, wanted | texts, folder)
     known = _record(hub, repo_id, commit, files)
     licenses = tuple(folder / path for path in sorted(texts)) or _licenses_of_main(
@@ -335,12 +343,14 @@ def _published(options: Options, folder: Path, version: str) -> list[Source]:
     return sources
 
 
+def _license_files(files: Mapping[str, RemoteFile]) -> dict[str, RemoteFile]:
+    """Those of a revision's files that are its licence."""
+    return {path: file for path, file in files.items() if _LICENSES.fullmatch(path) and file.size <= _LARGEST}
+
+
 def _licenses_of_main(hub: Hub, repo_id: str, folder: Path) -> tuple[Path, ...]:
     """The licence files that are beside the card."""
-    files = client.remote_files(hub, repo_id, client.MAIN)
-    texts = {
-        path: file for path, file in files.items() if _LICENSES.fullmatch(path) and file.size <= _LARGEST
-    }
+    texts = _license_files(client.remote_files(hub, repo_id, client.MAIN))
     if not texts:
         console.say(f"warning: {repo_id} has no licence file for the wheels")
         return ()
