@@ -80,8 +80,10 @@ def bullets(values: Iterable[str]) -> str:
 
 def details(title: str, body: str) -> str:
     """``body``, which is Markdown, folded below ``title``."""
+    import html  # Not at the top: its table of entities takes long to make.
+
     # What is inside of HTML is Markdown again after an empty line.
-    return f"<details><summary>{_html(title)}</summary>\n\n{body.rstrip()}\n\n</details>\n"
+    return f"<details><summary>{html.escape(printable(title))}</summary>\n\n{body.rstrip()}\n\n</details>\n"
 
 
 def join(*parts: str) -> str:
@@ -139,13 +141,3 @@ _WORDS = (
 def _clock(seconds: float) -> str:
     whole, thousandths = divmod(round(seconds * 1000), 1000)
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}.{thousandths:03}"
-
-
-def _html(value: str) -> str:
-    return (
-        printable(value)
-        .replace("&", "&amp;")
-        .replace("<", "&lt;")
-        .replace(">", "&gt;")
-        .replace('"', "&quot;")
-    )

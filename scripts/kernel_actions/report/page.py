@@ -252,4 +252,4 @@ def _scrolled(label: str, table: str) -> str:
 
 
 def _text(value: str) -> str:
-    return html.escape(printable(value), quote=True)
+    return html.escape(printable(value))
