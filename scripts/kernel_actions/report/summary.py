@@ -6,6 +6,7 @@ from kernel_actions import console, coverage, markdown
 from kernel_actions.report.model import Report
 
 _MOST = 100
+_VARIANTS = ("variant", "state", "built by", "size", "build", "tests")
 
 
 def summary(report: Report) -> str:
@@ -27,7 +28,7 @@ def summary(report: Report) -> str:
         more,
         coverage.as_markdown(coverage.grid(report.entries)),
         markdown.timeline(report.steps, "Timeline: each job from its own start"),
-        markdown.details("Variants", markdown.table(VARIANTS, variant_rows(report)))
+        markdown.details("Variants", markdown.table(_VARIANTS, _variant_rows(report)))
         if report.variants
         else "",
         markdown.details("Accepted for a time", markdown.table(("what", "variant", "where", "why"), waived))
@@ -36,10 +37,7 @@ def summary(report: Report) -> str:
     )
 
 
-VARIANTS = ("variant", "state", "built by", "size", "build", "tests")
-
-
-def variant_rows(report: Report) -> list[tuple[str, ...]]:
+def _variant_rows(report: Report) -> list[tuple[str, ...]]:
     """A row for each variant."""
     rows: list[tuple[str, ...]] = []
     for one, place in zip(report.variants, report.entries, strict=True):
