@@ -36,7 +36,7 @@ _SELF_HOSTED: Mapping[str, Labels] = {
     "aarch64-linux": ("self-hosted", "linux", "arm64"),
     "aarch64-darwin": ("self-hosted", "macos", "arm64"),
 }
-_GPU_BACKENDS = ("cuda", "rocm", "xpu", "tpu")
+GPU_BACKENDS = ("cuda", "rocm", "xpu", "tpu")
 # The labels that GitHub has for its hosted runners: a machine for each job, which is thrown away after it.
 # Larger runners have any name, so a runner with another label counts as one of one's own.
 # https://docs.github.com/actions/reference/runners/github-hosted-runners
@@ -406,7 +406,7 @@ class Settings(NamedTuple):
         chosen = _chosen(self.test_runners, system, backend)
         if chosen:
             return chosen
-        if backend in _GPU_BACKENDS:
+        if backend in GPU_BACKENDS:
             return (*_SELF_HOSTED.get(system, ("self-hosted", system)), backend)
         return self.build_runner(system, backend)
 

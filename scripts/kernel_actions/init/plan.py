@@ -17,7 +17,6 @@ from kernel_actions.init.detection import WORKFLOWS, Repository
 State = Literal["new", "update", "replace", "unchanged", "edited", "taken"]
 
 _LARGEST = 1_000_000
-_GPU_BACKENDS = ("cuda", "rocm", "xpu", "tpu")
 _STAMP = re.compile(r"# Written by kernel-actions init \(([0-9a-f]{16})\)[^\n]*\n")
 _STAMP_LINE = (
     "# Written by kernel-actions init ({}). Edit what you like: a file that was edited is left alone.\n"
@@ -134,7 +133,7 @@ _ABOUT = """\
 
 
 def _runners(repository: Repository, gpu_runner: Sequence[str]) -> str:
-    backends = [one for one in repository.backends if one in _GPU_BACKENDS]
+    backends = [one for one in repository.backends if one in settings.GPU_BACKENDS]
     if not backends:
         return (
             "# GitHub's hosted runners build and test what needs no GPU. Labels of other runners go here:\n"
