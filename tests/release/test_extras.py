@@ -137,6 +137,7 @@ ADDED = "__all__ = ['relu', 'gelu']\n"
     [
         (b"__all__ = ['a', 'b']", {"a", "b"}),
         (b"__all__: list[str] = ('a',)\n__all__ += ['b']", {"a", "b"}),
+        (b"__all__ = ['a']\n__all__.extend(['b'])", {"a", "b"}),
         (b"__all__ = [name for name in dir()]", None),
         (b"__all__ = other.__all__", None),
         (b"x = 1", None),

@@ -59,12 +59,18 @@ class Difference:
     is_addition: bool = False
 
 
+def names(load: Load) -> list[str] | None:
+    """What ``__all__`` of the package lists; ``None`` where it is missing or cannot be told without running
+    it."""
+    return _public(load, "__init__.py", _DEEPEST)
+
+
 def read(load: Load) -> dict[str, Name] | None:
     """The public names; ``None`` where ``__all__`` is missing or cannot be told without running it."""
-    names = _public(load, "__init__.py", _DEEPEST)
-    if names is None:
+    listed = names(load)
+    if listed is None:
         return None
-    return {name: _resolve(load, "__init__.py", name, _DEEPEST) or Name() for name in names}
+    return {name: _resolve(load, "__init__.py", name, _DEEPEST) or Name() for name in listed}
 
 
 def compare(old: Mapping[str, Name], new: Mapping[str, Name]) -> Iterator[Difference]:

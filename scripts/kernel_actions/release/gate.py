@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import fnmatch
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_actions import built, test
 from kernel_actions.built import BuiltVariant
-from kernel_actions.errors import printable
+from kernel_actions.errors import WrongInput, printable
 from kernel_actions.release.record import Tests
 
 if TYPE_CHECKING:
@@ -194,27 +193,16 @@ def _variant_lacks(one: Candidate, conditions: Conditions) -> Iterator[Lack]:
 
 
 def public_names(source: bytes) -> frozenset[str] | None:
-    """The names that the ``__all__`` of an ``__init__.py`` lists; ``None`` when that is no plain list."""
+    """The names that the ``__all__`` of an ``__init__.py`` lists; ``None`` when it alone cannot tell."""
+    from kernel_actions.compliance import api, files
+
+    init = Path("__init__.py")
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = files.parse_python(init, source)
+    except WrongInput:
         return None
-    found: frozenset[str] | None = None
-    for one in tree.body:
-        targets = one.targets if isinstance(one, ast.Assign) else []
-        if isinstance(one, ast.AnnAssign | ast.AugAssign):
-            targets = [one.target]
-        if not any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
-            continue
-        value = getattr(one, "value", None)
-        if not isinstance(value, ast.List | ast.Tuple):
-            return None
-        names = [item.value for item in value.elts if isinstance(item, ast.Constant)]
-        if len(names) != len(value.elts) or not all(isinstance(name, str) for name in names):
-            return None
-        added = frozenset(str(name) for name in names)
-        found = (found or frozenset()) | added if isinstance(one, ast.AugAssign) else added
-    return found
+    names = api.names(lambda name: tree if name == init.name else None)
+    return None if names is None else frozenset(names)
 
 
 def kept_lacks(
