@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kernel_actions import settings
+from kernel_actions import schema, settings
 from kernel_actions.compliance import clock
 from kernel_actions.compliance.engine import Changed, Family, Finding, Problem, Report, Rule, Waived, rules
 from kernel_actions.errors import Place
@@ -54,16 +54,13 @@ def policy_unused(policy: Policy) -> Iterator[Problem]:
 
 @RULES.rule
 def policy_rule(policy: Policy) -> Iterator[Problem]:
-    import difflib  # Not at the top: it is needed by few.
-
     named = [(name, where) for name, (_, where) in policy.said.severities.items()]
     named += [(waiver.rule, waiver.where) for waiver in policy.said.waivers]
     for name, where in named:
         if find_rule(name) is None:
             known = [one for rule in rules().values() for one in (rule.id, rule.slug)]
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"perhaps you meant {close[0]}" if close else ""
-            yield Problem(f"{name} is no rule", where, hint)
+            close = schema.nearest(name, known)
+            yield Problem(f"{name} is no rule", where, f"perhaps you meant {close}" if close else "")
     seen: dict[str, str] = {}
     for name, (_, where) in policy.said.severities.items():
         rule = find_rule(name)
