@@ -92,7 +92,9 @@ def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport
     """
     kernel = manifest.load(kernel_dir)
     own = settings.load(kernel_dir)
-    built.check_intact(variant)
+    # Before the tests, which may change what is there.
+    files = file_digests(variant)
+    built.check_intact(variant, files)
     check_current(variant, kernel)
     _check_request(kernel_dir, variant, request)
     # A report is on the last run, also when that comes to no end.
@@ -100,8 +102,6 @@ def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport
     if request.junit is not None:
         request.junit.parent.mkdir(parents=True, exist_ok=True)
         request.junit.unlink(missing_ok=True)
-    # Before the tests, which may change what is there.
-    files = file_digests(variant)
     selection = Selection(request.marker, request.paths, request.arguments)
     empty = TestReport(
         variant.name, variant.digest, 0, 0, 0, 0.0, None, (),
