@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from kernel_actions.compliance import binary, elf, files, metadata, source, variant
+from kernel_actions import built
+from kernel_actions.compliance import binary, elf, files, source, variant
 from kernel_actions.compliance.engine import MOST_FINDINGS, Problem
 
 from tests.compliance.cases import INIT, VARIANT, Change, added, linked
@@ -326,7 +327,7 @@ def test_what_keeps_a_rule_from_looking_is_a_finding(kernel: Path, monkeypatch: 
     def refuse(*_: object) -> str:
         raise PermissionError(13, "Permission denied", str(kernel / VARIANT / "_ops.py"))
 
-    monkeypatch.setattr(metadata, "_hash", refuse)
+    monkeypatch.setattr(built, "file_hash", refuse)
     assert said(check(kernel), "metadata-digest") == ["_ops.py:: cannot be checked: Permission denied"]
 
 

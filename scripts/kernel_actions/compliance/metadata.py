@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from kernel_actions import built, git, nix_version
@@ -131,7 +128,7 @@ def metadata_digest(variant: Variant) -> Iterator[Problem]:
         if name not in present:
             yield Problem(f"the digest lists {name}, which is not there", where)
         elif present[name].size <= files.LARGEST_FILE:
-            found = _hash(present[name].path, digest["algorithm"])
+            found = built.file_hash(present[name].path, digest["algorithm"])
             if found != expected:
                 message = f"has the hash {found}, but the digest says {expected}"
                 yield Problem(message, Place(variant.path / name))
@@ -241,12 +238,3 @@ def _is_listed(variant: Variant, entry: Entry) -> bool:
         return False
     # Links out of the variant are not followed; there is a rule against them.
     return target.is_file() and target.is_relative_to(variant.path.resolve())
-
-
-def _hash(path: Path, algorithm: str) -> str:
-    """The hash of a file as the digest has it. In pieces: the builder's own code reads it whole."""
-    hashed = hashlib.new(algorithm)
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            hashed.update(piece)
-    return base64.b64encode(hashed.digest()).decode()
