@@ -55,10 +55,15 @@ class PythonFile:
     tree: ast.Module
 
     @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the syntax tree, for all rules: walking takes longer than looking."""
+        return tuple(ast.walk(self.tree))
+
+    @cached_property
     def imported(self) -> Mapping[str, str]:
         """Local names of what is imported from other packages, with their full names."""
         names: dict[str, str] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for one in node.names:
                     names[one.asname or one.name.partition(".")[0]] = (

@@ -122,7 +122,7 @@ def source_literal_library(kernel: Kernel) -> Iterator[Problem]:
 @RULES.rule
 def source_literal_ops(kernel: Kernel) -> Iterator[Problem]:
     for file in kernel.python:
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             namespace = ""
             if isinstance(node, ast.Attribute) and file.full_name(node.value) == "torch.ops":
                 namespace = node.attr
@@ -136,7 +136,7 @@ def source_literal_ops(kernel: Kernel) -> Iterator[Problem]:
 @RULES.rule
 def source_literal_name(kernel: Kernel) -> Iterator[Problem]:
     for file in kernel.python:
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if not isinstance(node, ast.Call):
                 continue
             module, _, function = file.full_name(node.func).rpartition(".")
@@ -155,7 +155,7 @@ def source_literal_name(kernel: Kernel) -> Iterator[Problem]:
 def source_relative_imports(kernel: Kernel) -> Iterator[Problem]:
     package = kernel.manifest.python_name if kernel.manifest else ""
     for file in kernel.python:
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             for name in _imported(node):
                 if name.partition(".")[0] == package and isinstance(node, ast.stmt):
                     yield Problem(f"imports {name} by its absolute name", file.place(node))
@@ -170,7 +170,7 @@ def source_tests(kernel: Kernel) -> Iterator[Problem]:
 @RULES.rule
 def source_fallback_ops(kernel: Kernel) -> Iterator[Problem]:
     for file in kernel.python:
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if isinstance(node, ast.Try) and node.handlers:
                 for one in node.body:
                     if _imports_ops(one) and not any(_raises(handler) for handler in node.handlers):
@@ -295,9 +295,9 @@ def _foreign_imports(kernel: Kernel) -> Iterator[tuple[Problem, bool]]:
     allowed = _allowed_modules(kernel.manifest)
     loaded = _loaded(kernel)
     for file in kernel.python:
-        optional = _optional(file.tree)
+        optional = _optional(file)
         at_load = loaded.get(file.path, frozenset())
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             for name in _imported(node):
                 if node not in optional and name.partition(".")[0] not in allowed:
                     assert isinstance(node, ast.stmt)
@@ -326,8 +326,8 @@ def _loaded(kernel: Kernel) -> Mapping[Path, frozenset[ast.AST]]:
         path = left.pop()
         if path in found or path not in known:
             continue
-        tree = known[path].tree
-        found[path] = frozenset(_run_at_load(tree)) - _optional(tree)
+        file = known[path]
+        found[path] = frozenset(_run_at_load(file.tree)) - _optional(file)
         for node in found[path]:
             for parts in _own_modules(node, path.parent.relative_to(root).parts, kernel.manifest.python_name):
                 # A module comes with the packages around it.
@@ -362,10 +362,10 @@ def _own_modules(node: ast.AST, folder: tuple[str, ...], package: str) -> Iterat
         yield from ((*base, one.name) for one in node.names)
 
 
-def _optional(tree: ast.Module) -> set[ast.AST]:
+def _optional(file: PythonFile) -> set[ast.AST]:
     """The statements that run for type checkers or in programs alone, or whose failing is provided for."""
     found: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in file.nodes:
         is_tried = isinstance(node, ast.Try) and bool(node.handlers)
         if is_tried or (isinstance(node, ast.If) and _mentions(node.test, _NEVER_HERE)):
             assert isinstance(node, ast.Try | ast.If)
@@ -378,7 +378,7 @@ def _wrapped(kernel: Kernel) -> set[str]:
     return {
         inner.attr
         for file in kernel.python
-        for node in ast.walk(file.tree)
+        for node in file.nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and any(_mentions(one, _PYTHON_OPERATORS) for one in node.decorator_list)
         for inner in ast.walk(node)
@@ -390,7 +390,7 @@ def _fakes(kernel: Kernel) -> set[str] | None:
     """The operators with a fake implementation; ``None`` where a name of one is put together in a loop."""
     found: set[str] = set()
     for file in kernel.python:
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if not isinstance(node, ast.Call) or not _is_fake(node):
                 continue
             texts = [
