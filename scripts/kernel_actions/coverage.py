@@ -84,11 +84,10 @@ def of_name(name: str, state: State, detail: str = "") -> Entry:
     if found is None:
         return Entry(name, _ANY, name[:40], _ANY, state, detail)
     framework = found["framework"]
-    digits = re.search(r"(\d)(\d+)$", framework)
-    version = f"{digits[1]}.{digits[2]}" if digits else ""
-    torch = {"torch": version or _ANY, "torch-stable-abi": "stable ABI"}.get(
-        framework.rstrip("0123456789"), framework
-    )
+    kind = framework.rstrip("0123456789")
+    digits = framework.removeprefix(kind)
+    version = nix_version.dotted(digits) if len(digits) > 1 else _ANY
+    torch = {"torch": version, "torch-stable-abi": "stable ABI"}.get(kind, framework)
     return Entry(name, found["system"] or _ANY, torch, found["compute"] or _ANY, state, detail)
 
 

@@ -61,6 +61,12 @@ def major_minor(version: str) -> str:
     return ".".join(parts[:2])
 
 
+def dotted(digits: str) -> str:
+    """The version that ``digits`` of a variant's name mean, whose major one has one digit: ``2.13`` of
+    ``213``, ``2.9`` of ``29`` and ``0.1`` of ``01``."""
+    return f"{digits[0]}.{digits[1:]}"
+
+
 @lru_cache(maxsize=1024)
 def flat(version: str) -> str:
     """Major and minor without the dot, as in variant names: ``130`` of ``13.0`` and of ``13``.

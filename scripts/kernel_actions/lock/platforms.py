@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from kernel_actions import nix_version
 from kernel_actions.errors import WrongInput, WrongSurroundings
 
 EXAMPLE = "torch2.13-cu13.0-x86_64-linux"
@@ -60,7 +61,7 @@ def parse(name: str) -> Platform:
 
 
 def _dotted(version: str) -> str:
-    return version if "." in version or not version else f"{version[0]}.{version[1:]}"
+    return version if "." in version or not version else nix_version.dotted(version)
 
 
 def chosen(platform: Platform, names: Collection[str]) -> str:

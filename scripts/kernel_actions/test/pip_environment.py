@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_actions import built, console, environment, process, signals
+from kernel_actions import built, console, environment, nix_version, process, signals
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
 from kernel_actions.manifest import Manifest
@@ -175,8 +175,7 @@ def _common() -> list[str]:
 def _index_folder(compute: str) -> str:
     """The folder of a PyTorch index: ``cpu``, ``cu130``, ``rocm6.4``, ``xpu``."""
     if compute.startswith("rocm"):
-        digits = compute.removeprefix("rocm")
-        return f"rocm{digits[0]}.{digits[1:]}"
+        return f"rocm{nix_version.dotted(compute.removeprefix('rocm'))}"
     if compute.startswith("xpu"):
         return "xpu"
     return compute or "cpu"

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from kernel_actions.errors import WrongInput
+from kernel_actions.nix_version import dotted
 
 # What the builder builds for: `check_manylinux`, `check_macos` and `check_python_abi` of kernel-abi-check.
 MANYLINUX = "manylinux_2_28"
@@ -75,16 +76,16 @@ def identify(variant: str) -> Identity:
     compute, machine, os = found["compute"], found["machine"], found["os"]
     abi = found["abi"] or ""
     if found["ffi"]:
-        framework, requires = f"tvmffi{found['ffi']}", f"apache-tvm-ffi~={_version(found['ffi'])}.0"
-        title = f"tvm-ffi {_version(found['ffi'])}"
+        framework, requires = f"tvmffi{found['ffi']}", f"apache-tvm-ffi~={dotted(found['ffi'])}.0"
+        title = f"tvm-ffi {dotted(found['ffi'])}"
     elif found["stable"]:
         # The stable ABI of a version is that of all later ones.
-        framework, requires = f"torchstableabi{found['stable']}", f"torch>={_version(found['stable'])}"
-        title = f"Torch {_version(found['stable'])} or newer"
+        framework, requires = f"torchstableabi{found['stable']}", f"torch>={dotted(found['stable'])}"
+        title = f"Torch {dotted(found['stable'])} or newer"
     else:
         # The C++ interface of Torch is another in each minor version.
-        framework, requires = f"torch{found['torch']}", f"torch~={_version(found['torch'])}.0"
-        title = f"Torch {_version(found['torch'])}"
+        framework, requires = f"torch{found['torch']}", f"torch~={dotted(found['torch'])}.0"
+        title = f"Torch {dotted(found['torch'])}"
     return Identity(
         variant=variant,
         local=f"{framework}{compute}{abi}",
@@ -92,11 +93,6 @@ def identify(variant: str) -> Identity:
         requires=(requires,),
         title=f"for {title}, {_compute_title(compute)}, on {machine} {os}",
     )
-
-
-def _version(digits: str) -> str:
-    """213 is 2.13, 210 is 2.10, 29 is 2.9 and 01 is 0.1: the major version has one digit."""
-    return f"{digits[0]}.{digits[1:]}"
 
 
 def _compute_title(compute: str) -> str:
