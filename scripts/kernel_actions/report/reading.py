@@ -73,9 +73,11 @@ def _paths(folder: Path) -> list[Path]:
         return [folder]
     paths = [
         path
-        for pattern in ("*.json", "*.sarif")
-        for path in folder.rglob(pattern)
-        if path.name not in _SKIPPED and path.is_file() and not path.is_symlink()
+        for path in folder.rglob("*")
+        if path.suffix in (".json", ".sarif")
+        and path.name not in _SKIPPED
+        and path.is_file()
+        and not path.is_symlink()
     ]
     if len(paths) > _MOST_FILES:
         raise WrongInput(f"holds more than {_MOST_FILES} files", where=Place(folder))
