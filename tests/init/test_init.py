@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import resource
 import shlex
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -222,6 +223,22 @@ def test_all_files_or_none(
     assert code == 3
     assert "nothing was" in error and "No space left" in error
     assert files(repository) == before
+
+
+def test_a_disk_that_takes_no_more_is_one_error_that_names_the_place(
+    repository: Path, initialize: Run
+) -> None:
+    before = files(repository)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        code, _, error = initialize(repository, USES, "--yes")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert code == 3 and error.count("\n") == 1
+    assert f"{repository}: cannot be written, and so nothing was: File too large" in error
+    assert files(repository) == before
+    assert not (repository / ".github").exists()
 
 
 def test_what_was_changed_after_it_was_shown_is_not_written_over(repository: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from kernel_actions import settings, toml_file
+from kernel_actions import schema, settings, toml_file
 from kernel_actions.errors import Place, WrongInput
 from kernel_actions.init import templates
 from kernel_actions.init.detection import WORKFLOWS, Repository
@@ -74,13 +74,7 @@ def _named(known: dict[str, templates.Template], name: str) -> templates.Templat
     plain = name.removesuffix(".yml")
     if plain in known:
         return known[plain]
-    import difflib
-
-    close = difflib.get_close_matches(plain, known, n=1)
-    raise WrongInput(
-        f"no workflow is named {name[:80]!r}",
-        repair=f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}",
-    )
+    raise WrongInput(f"no workflow is named {name[:80]!r}", repair=schema.suggestion(plain, tuple(known)))
 
 
 def _fitting(repository: Repository, known: dict[str, templates.Template]) -> list[templates.Template]:

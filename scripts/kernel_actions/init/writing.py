@@ -28,11 +28,10 @@ def write(root: Path, files: Sequence[File]) -> None:
     except BaseException as error:
         attempt.undo()
         if isinstance(error, OSError):
-            where = Place(Path(error.filename)) if error.filename else None
             raise WrongSurroundings(
                 f"cannot be written, and so nothing was: {error.strerror}",
-                where=where,
-                repair="then run again",
+                where=Place(Path(error.filename or root)),  # A full disk does not say of which file.
+                repair="mend that, then run again",
             ) from error
         raise
     attempt.clean()
