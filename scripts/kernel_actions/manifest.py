@@ -509,6 +509,16 @@ class Manifest(NamedTuple):
         """Where ``key`` stands in build.toml."""
         return self.file.place(key)
 
+    def repository(self, purpose: str) -> str:
+        """``repo_id``, which is needed to ``purpose``. Raises ``WrongInput`` where there is none."""
+        if not self.repo_id:
+            raise WrongInput(
+                f"no repository to {purpose}",
+                where=self.place("general"),
+                repair="give --repo-id, or set general.hub.repo-id",
+            )
+        return self.repo_id
+
 
 def load(kernel_dir: Path) -> Manifest:
     """Read ``kernel_dir/build.toml``.

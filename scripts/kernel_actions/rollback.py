@@ -28,9 +28,7 @@ def run(options: Options) -> int:
     repo_id, prefix = options.repo_id, ""
     if not repo_id:
         kernel = manifest.load(options.kernel_dir)
-        repo_id, prefix = kernel.repo_id or "", settings.load(options.kernel_dir).tag_prefix
-    if not repo_id:
-        raise WrongInput("no repository to roll back", repair="give --repo-id, or set general.hub.repo-id")
+        repo_id, prefix = kernel.repository("roll back"), settings.load(options.kernel_dir).tag_prefix
     client.check_repo_id(repo_id)
     hub = client.connect(options.hub, options.token)
     made = rollback.prepare(hub, repo_id, options.to, prefix=prefix)

@@ -12,7 +12,7 @@ from kernel_actions.built import BuiltVariant
 from kernel_actions.cli import Options
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
 from kernel_actions.hub import client
-from kernel_actions.hub.client import Plan, Uploaded
+from kernel_actions.hub.client import LocalFile, Plan, Uploaded
 from kernel_actions.manifest import Manifest
 
 _CARD = "CARD.md"
@@ -70,22 +70,13 @@ def publish(
     Raises ``WrongInput``, ``KernelFailed`` (a gate refused) and ``WrongSurroundings``.
     """
     kernel = manifest.load(kernel_dir)
-    repo_id = repo_id or kernel.repo_id or ""
-    if not repo_id:
-        raise WrongInput(
-            "no repository to upload to",
-            where=kernel.place("general"),
-            repair="give --repo-id, or set general.hub.repo-id",
-        )
+    repo_id = repo_id or kernel.repository("upload to")
     client.check_repo_id(repo_id)
     build_dir = kernel_dir / build_dir
     variants = built.find(build_dir, names)
     if not variants:
         raise WrongInput(f"{build_dir} has no built variant", repair="build one first, or give --build-dir")
-    check_versions(variants, kernel)
-    memory = digests.Memory(environment.cache_root(holds_token=True))
-    local = client.local_folders({variant.path_in_repo: variant.path for variant in variants}, memory)
-    memory.save()
+    local = read(variants, kernel)
     for variant in variants:
         start = f"{variant.path_in_repo}/"
         built.check_intact(
@@ -131,8 +122,12 @@ def find_card(kernel_dir: Path, build_dir: Path) -> Path | None:
     return next((path for path in (build_dir / _CARD, kernel_dir / _CARD) if path.is_file()), None)
 
 
-def check_versions(variants: Sequence[BuiltVariant], kernel: Manifest) -> None:
-    """Raises ``KernelFailed`` unless every variant is of the version that build.toml says."""
+def read(variants: Sequence[BuiltVariant], kernel: Manifest) -> dict[str, LocalFile]:
+    """The files of ``variants`` by their path on the Hub. Those that were read before are not read again.
+
+    Raises ``KernelFailed`` unless every variant is of the version that build.toml says, and ``WrongInput``
+    for what cannot be uploaded.
+    """
     if kernel.version is None:
         raise WrongInput("has no version", where=kernel.place("general"), repair="add version = 1")
     for variant in variants:
@@ -142,6 +137,10 @@ def check_versions(variants: Sequence[BuiltVariant], kernel: Manifest) -> None:
                 where=Place(variant.path / "metadata.json"),
                 repair="build the variant again, or remove it",
             )
+    memory = digests.Memory(environment.cache_root(holds_token=True))
+    local = client.local_folders({variant.path_in_repo: variant.path for variant in variants}, memory)
+    memory.save()
+    return local
 
 
 def check_published(variants: Sequence[BuiltVariant]) -> None:

@@ -26,10 +26,7 @@ def run(options: Options) -> int:
     """
     if not options.revision:
         raise WrongInput("no revision to verify", repair="give --revision: a commit, a branch or a tag")
-    kernel = None if options.repo_id else manifest.load(options.kernel_dir)
-    repo_id = options.repo_id or (kernel.repo_id if kernel else None)
-    if not repo_id:
-        raise WrongInput("no repository to verify", repair="give --repo-id, or set general.hub.repo-id")
+    repo_id = options.repo_id or manifest.load(options.kernel_dir).repository("verify")
     expected = Expected(options.identity, options.issuer) if options.identity else None
     verified = verification.verify(
         repo_id,

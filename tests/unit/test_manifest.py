@@ -234,6 +234,12 @@ def test_each_error_says_what_and_where(
     assert all(str(one).count("\n") == 0 for one in error.value.all)
 
 
+def test_a_repository_that_is_needed_and_missing_is_named(kernel_dir: Callable[..., Path]) -> None:
+    folder = kernel_dir(CUDA.replace('[general.hub]\nrepo-id = "kernels-test/edge"\n', ""))
+    with pytest.raises(WrongInput, match=r"build\.toml:1.*: no repository to upload to \(give --repo-id"):
+        manifest.load(folder).repository("upload to")
+
+
 def _all(folder: Path) -> list[str]:
     """All errors of a file, without its path."""
     with pytest.raises(WrongInput) as error:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_actions import built, digests, environment, git, manifest, planning, settings, upload
+from kernel_actions import built, git, manifest, planning, settings, upload
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
@@ -79,13 +79,7 @@ def prepare(
     kernel = manifest.load(kernel_dir)
     if kernel.version is None:
         raise WrongInput("has no version", where=kernel.place("general"), repair="add version = 1")
-    repo_id = repo_id or kernel.repo_id or ""
-    if not repo_id:
-        raise WrongInput(
-            "no repository to release to",
-            where=kernel.place("general"),
-            repair="give --repo-id, or set general.hub.repo-id",
-        )
+    repo_id = repo_id or kernel.repository("release to")
     client.check_repo_id(repo_id)
     state = git.state(kernel_dir)
     repository = (git_dir or kernel_dir) if state else None
@@ -105,10 +99,7 @@ def prepare(
     if state is None and not hub.is_embedded:
         raise WrongInput(f"{kernel_dir} is not in a git repository with a commit", repair="commit it first")
     variants = () if from_staged else built.find(kernel_dir / build_dir, names)
-    upload.check_versions(variants, kernel)
-    memory = digests.Memory(environment.cache_root(holds_token=True))
-    local = client.local_folders({variant.path_in_repo: variant.path for variant in variants}, memory)
-    memory.save()
+    local = upload.read(variants, kernel)
     local |= {} if from_staged else client.local_benchmarks(kernel_dir)
     there = on_hub.read(hub, repo_id, f"v{kernel.version}")
     released += _released_on_hub(there, released, repository, state, takes_any=rehearsal)

@@ -312,9 +312,7 @@ def _licenses(directory: Path) -> tuple[Path, ...]:
 
 def _published(options: Options, folder: Path, version: str) -> list[Source]:
     """The variants of a revision on the Hub, downloaded into ``folder`` and compared with their hashes."""
-    repo_id = options.repo_id or manifest.load(options.kernel_dir).repo_id or ""
-    if not repo_id:
-        raise WrongInput("no repository is given", repair="give --repo-id, or set general.hub.repo-id")
+    repo_id = options.repo_id or manifest.load(options.kernel_dir).repository("make wheels of")
     client.check_repo_id(repo_id)
     hub = client.connect(options.hub, options.token)
     commit = client.resolve(hub, repo_id, options.revision)
