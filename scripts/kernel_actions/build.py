@@ -307,7 +307,7 @@ def _write_project(plan: _Plan, work: Path) -> None:
     """Write the project's files that have changed, but for those of the Python package."""
     for name, text in plan.made.files.items():
         if not name.startswith(f"{plan.kernel.python_name}/"):
-            _write_changed(work / name, text)
+            built.write_changed(work / name, text)
 
 
 def _write_package(plan: _Plan, work: Path) -> Path:
@@ -316,7 +316,7 @@ def _write_package(plan: _Plan, work: Path) -> Path:
     package = work / plan.kernel.python_name
     for name, text in plan.made.files.items():
         if name.startswith(f"{plan.kernel.python_name}/"):
-            _write_changed(work / name, text)
+            built.write_changed(work / name, text)
     original = (plan.kernel.directory / sources.PACKAGE_ROOT / plan.kernel.python_name).resolve()
     wanted = {package / name: original / name for name in plan.found.package}
     for link in [path for path in package.rglob("*") if path.is_symlink()]:
@@ -327,11 +327,6 @@ def _write_package(plan: _Plan, work: Path) -> Path:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(file)
     return package
-
-
-def _write_changed(path: Path, text: str) -> None:
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        built.write_whole(path, text.encode())
 
 
 def _lay_out(plan: _Plan, work: Path, folder: Path, extension: Path | None, is_loaded: bool) -> BuildReport:

@@ -182,6 +182,16 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
         file.write(data)
 
 
+def write_changed(path: Path, text: str) -> None:
+    """Write a file whole, unless it holds ``text`` already."""
+    try:
+        if path.read_text(encoding="utf-8") == text:
+            return
+    except (OSError, UnicodeDecodeError):
+        pass
+    write_whole(path, text.encode())
+
+
 @contextlib.contextmanager
 def written_whole(path: Path, mode: int = 0o644) -> Iterator[BinaryIO]:
     """A file to write and to read again, which is ``path`` once that is done; until then only this user can

@@ -26,6 +26,7 @@ from kernel_actions.errors import (
 )
 from kernel_actions.nix import checks, cli, configuration, disk, namespaces, preflight
 from kernel_actions.nix.configuration import Found, Setting, Store
+from kernel_actions.nix.log import short_name
 
 if TYPE_CHECKING:
     from kernel_actions.cli import Options
@@ -334,11 +335,13 @@ def _write_files_of_job(folder: Path, options: Options, lines: Sequence[tuple[st
     token = options.github_token
     if token and token != "none":
         host = re.sub(r"^https?://", "", os.environ.get("GITHUB_SERVER_URL") or "https://github.com")
-        _write_secret(folder / TOKENS, f"access-tokens = {host.strip('/')}={token}\n")
+        # Nobody but this user can ever read it.
+        text = f"access-tokens = {host.strip('/')}={token}\n"
+        built.write_whole(folder / TOKENS, text.encode(), mode=0o600)
         _take_out(token)
     else:
         (folder / TOKENS).unlink(missing_ok=True)
-    _write_changed(folder / FILE, configuration.text(lines, TOKENS))
+    built.write_changed(folder / FILE, configuration.text(lines, TOKENS))
 
 
 def _take_out(token: str) -> None:
@@ -364,10 +367,10 @@ def _write_for_user(lines: Sequence[tuple[str, str]]) -> None:
     try:
         conf.parent.mkdir(parents=True, exist_ok=True)
         with process.locked(conf.with_name(f".{FILE}.lock"), "Another command configures Nix"):
-            _write_changed(conf.with_name(FILE), configuration.text(lines))
+            built.write_changed(conf.with_name(FILE), configuration.text(lines))
             content = conf.read_text(encoding="utf-8") if conf.exists() else ""
             target = conf.resolve()
-            _write_changed(target, configuration.with_include(content, str(_beside(conf, target))))
+            built.write_changed(target, configuration.with_include(content, str(_beside(conf, target))))
     except OSError as error:
         raise WrongSurroundings(
             f"cannot be written: {error.strerror}",
@@ -633,7 +636,7 @@ def _preflight(
         problems.append(
             WrongSurroundings(
                 f"{len(of_cache)} paths of the cache {_shown(cache)} are signed {by}, and by no trusted key: "
-                f"Nix would build them, {preflight.name_of(of_cache[0].path)} for one",
+                f"Nix would build them, {short_name(of_cache[0].path)} for one",
                 repair="give the cache's key by trusted-public-keys"
                 if signers
                 else "have who pushes to the cache sign its paths",
@@ -687,7 +690,7 @@ def _set_outputs(options: Options, found: Found, state: State, shown: dict[str, 
             "sandbox": state.sandbox[0],
             "settings": json.dumps(shown["settings"]),
             "download": str(plan.get("download", "")),
-            "built": json.dumps([preflight.name_of(one) for one in plan["built"]]) if plan else "",
+            "built": json.dumps([short_name(one) for one in plan["built"]]) if plan else "",
             "pushes": "true" if options.cachix_token else "false",
         }
     )
@@ -704,21 +707,6 @@ def _fail(problems: Sequence[KernelActionsError]) -> None:
     if problems:
         first, *others = problems
         raise WrongSurroundings(first.what, where=first.where, repair=first.repair, others=tuple(others))
-
-
-def _write_changed(path: Path, content: str) -> None:
-    """Write a file whole, unless it holds ``content`` already."""
-    try:
-        if path.read_text(encoding="utf-8") == content:
-            return
-    except (OSError, UnicodeDecodeError):
-        pass
-    built.write_whole(path, content.encode())
-
-
-def _write_secret(path: Path, content: str) -> None:
-    """Write a file that nobody but this user can ever read."""
-    built.write_whole(path, content.encode(), mode=0o600)
 
 
 def _write_as_root(path: Path, content: str) -> None:

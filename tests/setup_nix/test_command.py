@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from kernel_actions.nix import configuration, disk, preflight
+from kernel_actions.nix.log import short_name
 
 from tests.integration.conftest import git
 from tests.setup_nix.conftest import (
@@ -428,7 +429,7 @@ def test_what_will_be_fetched_and_built_is_told(private: Private, kernel: Path, 
     shown = json.loads(finished.stdout)
     assert shown["caches"] == {address: "it answers"}
     assert shown["plan"]["fetched"] == [cache.torch]
-    assert [preflight.name_of(one) for one in shown["plan"]["built"]] == ["relu-torch-ext"]
+    assert [short_name(one) for one in shown["plan"]["built"]] == ["relu-torch-ext"]
     assert shown["plan"]["unverified"] == []
     table = private.run("--variants", VARIANT, *cache.options, str(kernel))
     assert "1 paths: 0 B to download" in table.stdout and "1: relu-torch-ext" in table.stdout

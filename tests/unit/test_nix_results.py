@@ -43,8 +43,10 @@ def test_links_in_the_store_stand_for_what_they_lead_to(result: Path) -> None:
     (store / "whole").symlink_to(f"{STORE}/{result.name}")
     for one in (result, store / "whole"):
         assert _names(one) == ["file", "metadata.json"]
-    copied = results.copy(_tree(result).variant(NAME), store.parent / "copy")
-    assert copied.files == 2 and not (store.parent / "copy" / "file").is_symlink()
+    results.copy(_tree(result).variant(NAME), store.parent / "copy")
+    copied = sorted((store.parent / "copy").iterdir())
+    assert [path.name for path in copied] == ["file", "metadata.json"]
+    assert not any(path.is_symlink() for path in copied)
     # Builders of before 2025 made no folder of the variant's name.
     old = store / "old"
     old.mkdir()

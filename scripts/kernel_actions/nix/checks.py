@@ -17,7 +17,7 @@ from urllib.parse import quote
 from kernel_actions import build_folder, git
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
-from kernel_actions.nix import configuration, evaluation, preflight, store
+from kernel_actions.nix import configuration, evaluation, preflight
 from kernel_actions.nix.store import Settings
 from kernel_actions.variants import Variant
 
@@ -244,7 +244,7 @@ def wanted(
     own = settings.systems[0]
     if planned is None:
         # A builder that no plan knows, a folder say, is known to Nix.
-        found = store.attribute_names(kernel_dir, reference, f"packages.{own}.redistributable")
+        found = evaluation.attribute_names(kernel_dir, reference, f"packages.{own}.redistributable")
     else:
         found = list(dict.fromkeys(one.name for one in planned))
     if not names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,6 +45,12 @@ def run(
     """Run ``nix``, with ``changes`` to its variables, for at most ``time_limit`` seconds."""
     variables = environment() | dict(changes or {})
     return process.run([*NIX, *arguments], directory=directory, environment=variables, time_limit=time_limit)
+
+
+def this_system() -> str:
+    """The system of this machine, as Nix calls it."""
+    machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(platform.machine(), platform.machine())
+    return f"{machine}-{platform.system().lower()}"
 
 
 def reason(output: str, which: int = -1) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import tempfile
@@ -16,6 +17,8 @@ from kernel_actions.nix import cli, diagnostics
 # Evaluating a flake.nix takes a second, unless nixpkgs has to be fetched for its `lib`. Its author may have
 # written one that takes for ever.
 _TIME_LIMIT = 60.0
+# Of the names of its outputs, whose inputs may have to be fetched, in seconds.
+_TIME_LIMIT_OF_ALL = 15 * 60.0
 _CONFINED = (
     # Nothing may be built while a plan is made.
     *("--option", "allow-import-from-derivation", "false"),
@@ -169,6 +172,24 @@ def _string(value: Any) -> str:
     """``value`` as JSON inside a string of the Nix language."""
     text = json.dumps(value).replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
     return f'"{text}"'
+
+
+def attribute_names(kernel_dir: Path, reference: str, attribute: str) -> list[str]:
+    """The names in an attribute set of the flake ``reference``, which is the kernel's, evaluated as a build
+    will: with all that its inputs are. Raises ``WrongInput`` when it has none."""
+    finished = cli.run(
+        "eval", "--json", "--no-update-lock-file", "--no-write-lock-file", *cli.NO_SETTINGS_OF_FLAKES,
+        f"{reference}#{attribute}", "--apply", "builtins.attrNames",
+        directory=kernel_dir, time_limit=_TIME_LIMIT_OF_ALL,
+    )  # fmt: skip
+    lines = [line for line in finished.output.splitlines() if line.startswith("[")]
+    with contextlib.suppress(ValueError):
+        if finished.returncode == 0 and lines:
+            return [str(name) for name in json.loads(lines[-1])]
+    raise WrongInput(
+        f"Nix cannot tell the variants: {cli.reason(finished.output)}",
+        where=Place(kernel_dir / "flake.nix"),
+    )
 
 
 def _evaluate(expression: str, directory: Path, where: Place | None, options: Sequence[str] = ()) -> Any:

@@ -3,9 +3,9 @@ verify, and what will be fetched and what built. Nix itself is asked for all of 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
-import os
 import re
 import tempfile
 import time
@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 from kernel_actions import console
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
-from kernel_actions.nix import cli, diagnostics
+from kernel_actions.nix import cli, diagnostics, evaluation
+from kernel_actions.nix.log import short_name
 
 Sandbox = Literal["on", "off", "unavailable"]
 
@@ -31,7 +32,6 @@ HEAVY = (
 )
 # Sources of what is heavy, which are fetched by derivations of their own.
 _SOURCE = re.compile(r"\.(?:tar(?:\.\w+)?|tgz|zip|whl|rpm|deb|patch|diff|run|exe)$")
-_STORE_NAME = re.compile(r"^[0-9a-z]{32}-(?P<name>.+?)(?:\.drv)?$")
 _SIZE = re.compile(r"([\d.]+) ([KMGT]?)i?B download, ([\d.]+) ([KMGT]?)i?B unpacked")
 _HEADING = re.compile(r"^(?:this|these)\b.*\b(derivations?|paths?) will be (built|fetched)\b")
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -69,13 +69,6 @@ class Unverified(NamedTuple):
     signers: tuple[str, ...]
 
 
-def name_of(path: str) -> str:
-    """The name of a store path or derivation, without its hash."""
-    last = path.rpartition("/")[2]
-    found = _STORE_NAME.match(last)
-    return found["name"] if found else last
-
-
 def parse_dry_run(output: str) -> Build:
     """What ``nix build --dry-run`` printed.
 
@@ -106,7 +99,7 @@ def heavy(built: Iterable[str]) -> list[tuple[str, str]]:
     """
     found = []
     for path in built:
-        name = name_of(path)
+        name = short_name(path)
         if _SOURCE.search(name):
             continue
         kind = next((kind for pattern, kind in HEAVY if pattern.match(name)), "")
@@ -222,7 +215,9 @@ def dry_run(kernel_dir: Path, variants: Sequence[str], reference: str = ".") -> 
         return parse_dry_run(finished.output)
     said = cli.reason(finished.output)
     if missing := re.search(r"does not provide attribute .*?redistributable\.\"?([^\"']+)", said):
-        names = _variant_names(kernel_dir, reference, _system(missing[1]))
+        names: list[str] = []
+        with contextlib.suppress(WrongInput):
+            names = evaluation.attribute_names(kernel_dir, reference, _redistributable(missing[1]))
         close = ", ".join(difflib.get_close_matches(missing[1], names, n=3, cutoff=0.4))
         raise WrongInput(
             f"the flake has no variant {missing[1]}",
@@ -239,31 +234,14 @@ def dry_run(kernel_dir: Path, variants: Sequence[str], reference: str = ".") -> 
 
 
 def _installable(reference: str, variant: str) -> str:
-    return f'{reference}#packages.{_system(variant)}.redistributable."{variant}"'
+    return f'{reference}#{_redistributable(variant)}."{variant}"'
 
 
-def _system(variant: str) -> str:
-    """The system of a variant, which is the end of its name; this one's for a variant of any."""
+def _redistributable(variant: str) -> str:
+    """Where the flake has the variants of the same system, which is the end of the name; this machine's for a
+    variant of any."""
     found = re.search(r"(?:x86_64|aarch64)-(?:linux|darwin)$", variant)
-    if found:
-        return found[0]
-    here = os.uname()
-    return f"{'aarch64' if here.machine == 'arm64' else here.machine}-{here.sysname.lower()}"
-
-
-def _variant_names(kernel_dir: Path, reference: str, system: str) -> list[str]:
-    attribute = f"{reference}#packages.{system}.redistributable"
-    finished = cli.run(
-        *("eval", "--json", "--no-write-lock-file", *cli.NO_SETTINGS_OF_FLAKES, attribute),
-        *("--apply", "builtins.attrNames"),
-        directory=kernel_dir,
-        time_limit=_EVALUATION,
-    )
-    try:
-        names = json.loads(finished.output.strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        return []
-    return [str(name) for name in names] if isinstance(names, list) else []
+    return f"packages.{found[0] if found else cli.this_system()}.redistributable"
 
 
 def unverified(paths: Sequence[str], caches: Sequence[str], keys: str) -> tuple[list[Unverified], list[str]]:
@@ -338,7 +316,7 @@ def _refused(cache: str, paths: Sequence[str], keys: str) -> set[str]:
 
 def rows(build: Build) -> list[tuple[str, str]]:
     """A plan in words: what is fetched, with its sizes, and what is built."""
-    names = [name_of(path) for path in build.built]
+    names = [short_name(path) for path in build.built]
     listed = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     sizes = f"{console.size(build.download)} to download, {console.size(build.unpacked)} unpacked"
     return [

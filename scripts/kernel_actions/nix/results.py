@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import tarfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernel_actions import built
 from kernel_actions.errors import KernelFailed, Place
@@ -73,13 +72,6 @@ class NixBuildReport:
         return {
             name: value for name, value in asdict(self).items() if name not in ("path", "reused", "archive")
         }
-
-
-class Copied(NamedTuple):
-    """What a folder holds: files, and their bytes."""
-
-    files: int
-    bytes: int
 
 
 class Tree:
@@ -159,14 +151,13 @@ class Tree:
         return KernelFailed(f"{relative} of the result {what}", where=Place(self.folder))
 
 
-def copy(tree: Tree, target: Path) -> Copied:
+def copy(tree: Tree, target: Path) -> None:
     """Copy a result into the new folder ``target``: no links, writable, and modes that are the same for all.
 
     Raises ``KernelFailed`` for what cannot be in a variant, ``OSError`` when the disk is full.
     """
     target.mkdir(parents=True)
     target.chmod(0o755)
-    files = size = 0
     for name, real, status in tree.walk():
         path = f"{target}/{name}"
         if stat.S_ISDIR(status.st_mode):
@@ -175,9 +166,6 @@ def copy(tree: Tree, target: Path) -> Copied:
             os.chmod(path, 0o755)
             continue
         _copy_file(real, path, status.st_size, 0o755 if status.st_mode & 0o111 else 0o644)
-        files += 1
-        size += status.st_size
-    return Copied(files, size)
 
 
 def _copy_file(source: str, target: str, size: int, mode: int) -> None:
@@ -233,27 +221,26 @@ def is_current(folder: Path, store_path: str) -> bool:
 def read_report(folder: Path) -> dict[str, Any]:
     """The report beside a variant; an empty one where there is none that can be read."""
     try:
-        value = json.loads(built.build_report_path(folder).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return built.read_json(built.build_report_path(folder))
+    except KernelFailed:
         return {}
-    return value if isinstance(value, dict) else {}
 
 
-def pack(folder: Path, archive: Path) -> int:
-    """Write the variant in ``folder`` and its report as the tar file ``archive``; return its size in bytes.
+def pack(folder: Path, archive: Path) -> None:
+    """Write the variant in ``folder`` and its report as the tar file ``archive``.
 
     Names start with the variant's. Modes are kept; owners and dates are the same for the same variant, and so
     is the file. It is there whole or not at all.
     """
     report = built.build_report_path(folder)
-    with built.written_whole(archive) as file:
-        with tarfile.TarFile(
+    with (
+        built.written_whole(archive) as file,
+        tarfile.TarFile(
             archive.name, mode="w", fileobj=file, format=tarfile.PAX_FORMAT, copybufsize=_CHUNK
-        ) as tar:
-            for path in (folder, *sorted(folder.rglob("*")), *([report] if report.is_file() else [])):
-                _add(tar, path, path.relative_to(folder.parent).as_posix())
-        size = file.tell()
-    return size
+        ) as tar,
+    ):
+        for path in (folder, *sorted(folder.rglob("*")), *([report] if report.is_file() else [])):
+            _add(tar, path, path.relative_to(folder.parent).as_posix())
 
 
 def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -64,7 +62,7 @@ def settings() -> Settings:
     def value(name: str, default: str = "") -> str:
         return values.get(name, default)
 
-    system = value("system") or this_system()
+    system = value("system") or cli.this_system()
     return Settings(
         sandbox={"true": "true", "relaxed": "relaxed"}.get(value("sandbox"), "false"),
         build_dir=value("sandbox-build-dir", "/build"),
@@ -78,32 +76,10 @@ def settings() -> Settings:
     )
 
 
-def this_system() -> str:
-    """The system of this machine, as Nix calls it."""
-    machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(platform.machine(), platform.machine())
-    return f"{machine}-{platform.system().lower()}"
-
-
 def version() -> str:
     """The version of Nix, as in ``2.8.0``."""
     found = re.search(r"\d+(?:\.\d+)+\S*", cli.run("--version").output)
     return found.group() if found else ""
-
-
-def attribute_names(kernel_dir: Path, reference: str, attribute: str) -> list[str]:
-    """The names in an attribute set of the kernel's flake. Raises ``WrongInput`` when it has none."""
-    finished = cli.run(
-        "eval", "--json", "--no-update-lock-file", "--no-write-lock-file", *cli.NO_SETTINGS_OF_FLAKES,
-        f"{reference}#{attribute}", "--apply", "builtins.attrNames", directory=kernel_dir, time_limit=15 * 60,
-    )  # fmt: skip
-    lines = [line for line in finished.output.splitlines() if line.startswith("[")]
-    with contextlib.suppress(ValueError):
-        if finished.returncode == 0 and lines:
-            return [str(name) for name in json.loads(lines[-1])]
-    raise WrongInput(
-        f"Nix cannot tell the variants: {cli.reason(finished.output)}",
-        where=Place(kernel_dir / "flake.nix"),
-    )
 
 
 def path_info(path: str) -> PathInfo | None:
