@@ -48,6 +48,11 @@ class Case:
     has_passed: bool = False
     has_ended: bool = False
 
+    @property
+    def has_come_out(self) -> bool:
+        """Whether it has ended, and not because just its fixtures had passed."""
+        return self.has_ended and (self.has_passed or self.outcome != "passed")
+
 
 @dataclass
 class Progress:
@@ -171,20 +176,14 @@ class Progress:
     def count(self, *outcomes: Outcome, own: bool = False) -> int:
         """How many tests came out so; with ``own`` without the checks of operators."""
         return sum(
-            case.outcome in outcomes
-            and case.has_ended
-            and (case.has_passed or case.outcome != "passed")
-            and not (own and test.startswith(OPCHECK))
+            case.outcome in outcomes and case.has_come_out and not (own and test.startswith(OPCHECK))
             for test, case in self.cases.items()
         )
 
     @property
     def not_run(self) -> int:
         """How many tests were selected and have not ended, or were ended before they ran."""
-        unused = sum(
-            case.has_ended and case.outcome == "passed" and not case.has_passed
-            for case in self.cases.values()
-        )
+        unused = sum(case.has_ended and not case.has_come_out for case in self.cases.values())
         return max(0, (self.selected or 0) - self._ended) + unused
 
     @property
@@ -227,7 +226,7 @@ class Progress:
         for skip in self.skipped_files:
             _junit_case(suite, skip.test, Case("skipped", 0, skip.reason))
         for test, case in cases:
-            if case.has_ended and (case.has_passed or case.outcome != "passed"):
+            if case.has_come_out:
                 _junit_case(suite, test, case)
         root = ElementTree.Element("testsuites")
         root.append(suite)
