@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -87,7 +88,7 @@ def trouble(text: str, returncode: int) -> str:
     said = [line for line in said if line and "SUMMARY" not in line and line != _NAME.upper()]
     if not counts:
         return f"{_NAME} has not watched the tests to their end: {said[0] if said else 'its log is empty'}"
-    harmless = [block for block in _blocks(text) if _HARMLESS.match(block[0].strip())]
+    harmless = [block for block in _blocks(text) if _HARMLESS.match(block[0])]
     if sum(counts) > len(harmless) or (returncode == EXIT_CODE and not harmless):
         return f"{_NAME} counts errors, of which its log says: {said[0] if said else 'nothing'}"
     return ""
@@ -96,17 +97,15 @@ def trouble(text: str, returncode: int) -> str:
 def parse(text: str, kernel_dir: Path) -> tuple[Finding, ...]:
     """The findings in the text of a log, in their order, each of a line and kind once, with how often."""
     counted: dict[tuple[str, str | None, str | None, int | None], int] = {}
-    blocks = [block for block in _blocks(text) if not _HARMLESS.match(block[0].strip())]
-    if any(not _FOLLOWS.match(block[0].strip()) for block in blocks):
-        blocks = [block for block in blocks if not _FOLLOWS.match(block[0].strip())]
-    for block in blocks:
-        what = block[0].strip()
+    blocks = [block for block in _blocks(text) if not _HARMLESS.match(block[0])]
+    for block in [block for block in blocks if not _FOLLOWS.match(block[0])] or blocks:
+        what = block[0]
         function = path = None
         line = None
         for number, said in enumerate(block):
-            at = _AT_NEW.search(said.strip()) or _AT_OLD.search(said.strip())
+            at = _AT_NEW.search(said) or _AT_OLD.search(said)
             # The first line of a race holds the place itself.
-            if at is not None and (number == 0 or said.strip().startswith("at ")):
+            if at is not None and (number == 0 or said.startswith("at ")):
                 function = at["function"]
                 path = _own(kernel_dir, at["path"]) if at["path"] else None
                 line = int(at["line"]) if path is not None and at["line"] else None
@@ -126,17 +125,18 @@ def _blocks(text: str) -> list[list[str]]:
     for raw in text.splitlines():
         if not raw.startswith(_PREFIX):
             continue
-        said = raw[len(_PREFIX) :]
-        if not said.strip():
+        said = raw[len(_PREFIX) :].strip()
+        if not said:
             is_inside = False
         elif is_inside:
             blocks[-1].append(said)
-        elif _FINDING.match(said.strip()):
+        elif _FINDING.match(said):
             blocks.append([said])
             is_inside = True
     return blocks
 
 
+@functools.lru_cache(maxsize=1024)
 def _own(kernel_dir: Path, said: str) -> str | None:
     """The kernel's file that a name of the tool's means: often the last part of the path alone, and builders
     compile copies of the sources."""
