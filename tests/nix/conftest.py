@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -226,3 +227,43 @@ def report(kernel: Path, variant: str) -> dict[str, Any]:
 def last_line(finished: subprocess.CompletedProcess[str]) -> str:
     """The error of a command: its last line."""
     return finished.stderr.strip().splitlines()[-1]
+
+
+def start_sleeping(machine: Machine, kernel: Path) -> tuple[subprocess.Popen[str], str]:
+    """Start a build that sleeps in its sandbox, and wait until it does: the command, and for ``running`` how
+    long it sleeps."""
+    # A number of seconds that no other process sleeps.
+    mark = f"3{os.getpid()}.{time.time_ns() % 10**6}"
+    change(kernel, {"before-build.sh": f"touch /signal/begun; sleep {mark}\n"})
+    child = machine.start(kernel, "--backend-tool=nix", f"--variant={CPU}")
+    wait_for(machine.signal / "begun")
+    assert running(mark)
+    return child, mark
+
+
+def wait_for(path: Path) -> None:
+    """Wait until a build has made this file."""
+    deadline = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.2)
+
+
+def running(mark: str) -> list[str]:
+    """The processes that sleep so long."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes() == f"sleep\0{mark}\0".encode():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def ends(mark: str, within: float) -> bool:
+    """Whether the processes that sleep so long end ``within`` seconds."""
+    deadline = time.monotonic() + within
+    while running(mark) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not running(mark)

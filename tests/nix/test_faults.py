@@ -14,7 +14,20 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import git
-from tests.nix.conftest import CPU, CPU_NEW, Machine, change, commit, last_line, make_kernel, report
+from tests.nix.conftest import (
+    CPU,
+    CPU_NEW,
+    Machine,
+    change,
+    commit,
+    ends,
+    last_line,
+    make_kernel,
+    report,
+    running,
+    start_sleeping,
+    wait_for,
+)
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
 WAIT = "while [ -e /signal/wait ]; do sleep 0.1; done\n"
@@ -59,11 +72,8 @@ def test_a_kill_for_memory_is_named_with_the_settings_to_lower(
 
 def test_a_builder_that_is_killed_is_named(machine: Machine, tmp_path: Path) -> None:
     kernel = make_kernel(tmp_path / "tiny")
-    mark = _mark()
-    change(kernel, {"before-build.sh": f"touch /signal/begun; sleep {mark}\n"})
-    child = machine.start(kernel, "--backend-tool=nix", f"--variant={CPU}")
-    _wait_for(machine.signal / "begun")
-    (sleeper,) = _running(mark)
+    child, mark = start_sleeping(machine, kernel)
+    (sleeper,) = running(mark)
     builder = int(Path(f"/proc/{sleeper}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(builder, signal.SIGKILL)
     _, said = child.communicate(timeout=60)
@@ -167,48 +177,16 @@ def test_a_signal_in_the_middle_ends_nix_and_leaves_nothing_half_made(
     machine: Machine, tmp_path: Path, number: int, code: int
 ) -> None:
     kernel = make_kernel(tmp_path / "tiny")
-    mark = _mark()
-    change(kernel, {"before-build.sh": f"touch /signal/begun; sleep {mark}\n"})
-    child = machine.start(kernel, "--backend-tool=nix", f"--variant={CPU}")
-    _wait_for(machine.signal / "begun")
-    assert _running(mark)
+    child, mark = start_sleeping(machine, kernel)
     child.send_signal(number)
     _, said = child.communicate(timeout=30)
     assert child.returncode == code, said
     assert said.strip().splitlines()[-1] == f"kernel-actions: interrupted by {signal.Signals(number).name}"
-    for _ in range(50):
-        if not _running(mark):
-            break
-        time.sleep(0.1)
-    assert not _running(mark)
+    assert ends(mark, within=5)
     assert sorted(path.name for path in (kernel / "build").iterdir()) == [".gitignore", ".local"]
     change(kernel, {"before-build.sh": ""})
     again = machine.build(kernel, CPU)
     assert again.returncode == 0, again.stderr
-
-
-def _mark() -> str:
-    """A number of seconds that no other process sleeps."""
-    return f"3{os.getpid()}.{time.time_ns() % 10**6}"
-
-
-def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.2)
-
-
-def _running(mark: str) -> list[str]:
-    """The processes that sleep so long."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if path.read_bytes() == f"sleep\0{mark}\0".encode():
-                found.append(path.parent.name)
-        except OSError:
-            continue
-    return found
 
 
 def test_two_at_once_build_once(machine: Machine, tmp_path: Path) -> None:
@@ -309,7 +287,7 @@ def test_who_waits_for_another_build_does_not_wait_longer_than_it_may(
     change(kernel, {"before-build.sh": f"touch /signal/begun\n{WAIT}"})
     (machine.signal / "wait").touch()
     first = machine.start(kernel, "--backend-tool=nix", f"--variant={CPU}")
-    _wait_for(machine.signal / "begun")
+    wait_for(machine.signal / "begun")
     second = machine.build(kernel, CPU, options=["--time-limit=2s"])
     (machine.signal / "wait").unlink()
     assert second.returncode == 3, second.stderr

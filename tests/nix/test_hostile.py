@@ -6,14 +6,22 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import git
-from tests.nix.conftest import CPU, Machine, change, last_line, make_kernel, report
-from tests.nix.test_faults import _mark, _running, _wait_for
+from tests.nix.conftest import (
+    CPU,
+    Machine,
+    change,
+    ends,
+    last_line,
+    make_kernel,
+    report,
+    running,
+    start_sleeping,
+)
 
 
 def test_what_a_flake_says_of_nix_counts_for_nothing(machine: Machine, tmp_path: Path) -> None:
@@ -110,14 +118,11 @@ def test_a_million_lines_take_little_memory(machine: Machine, tmp_path: Path) ->
 
 def test_nix_that_is_killed_is_named_as_memory(machine: Machine, tmp_path: Path) -> None:
     kernel = make_kernel(tmp_path / "tiny")
-    mark = _mark()
-    change(kernel, {"before-build.sh": f"touch /signal/begun; sleep {mark}\n"})
-    child = machine.start(kernel, "--backend-tool=nix", f"--variant={CPU}")
-    _wait_for(machine.signal / "begun")
+    child, mark = start_sleeping(machine, kernel)
     # As the kernel's killer does, and as it does most often while Nix evaluates.
     os.kill(_child_of(child.pid), signal.SIGKILL)
     _, said = child.communicate(timeout=60)
-    for sleeper in _running(mark):  # which Nix could not end
+    for sleeper in running(mark):  # which Nix could not end
         os.kill(int(sleeper), signal.SIGKILL)
     assert child.returncode == 3, said
     assert "did not suffice" in said and "Nix itself was killed (signal 9)" in said
@@ -125,17 +130,10 @@ def test_nix_that_is_killed_is_named_as_memory(machine: Machine, tmp_path: Path)
 
 def test_nothing_goes_on_when_the_command_is_killed(machine: Machine, tmp_path: Path) -> None:
     kernel = make_kernel(tmp_path / "tiny")
-    mark = _mark()
-    change(kernel, {"before-build.sh": f"touch /signal/begun; sleep {mark}\n"})
-    child = machine.start(kernel, "--backend-tool=nix", f"--variant={CPU}")
-    _wait_for(machine.signal / "begun")
-    assert _running(mark)
+    child, mark = start_sleeping(machine, kernel)
     child.kill()
     child.communicate(timeout=60)
-    deadline = time.monotonic() + 20
-    while _running(mark) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not _running(mark)
+    assert ends(mark, within=20)
     change(kernel, {"before-build.sh": ""})
     again = machine.build(kernel, CPU)
     assert again.returncode == 0, again.stderr
