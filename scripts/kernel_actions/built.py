@@ -13,10 +13,12 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from kernel_actions import manifest
 from kernel_actions.errors import KernelFailed, Place, WrongInput
+
+Difference = Literal["changed", "unknown", "missing"]
 
 GPU_BACKENDS = ("cuda", "rocm", "xpu")
 
@@ -24,7 +26,9 @@ GPU_BACKENDS = ("cuda", "rocm", "xpu")
 _NAME = re.compile(r"(?:torch(?:\d+|-stable-abi\d+)?|tvm-ffi\d+)(?:-[a-z0-9_.]+)+")
 # A metadata.json has some kilobytes; one that is larger was not written by a builder.
 _LARGEST_JSON = 5_000_000
-_OUTSIDE_DIGEST = ("metadata.json", "metadata.json.sigstore")
+# A Sigstore bundle of metadata.json, which is made after it.
+SIGNATURE = "metadata.json.sigstore"
+_OUTSIDE_DIGEST = ("metadata.json", SIGNATURE)
 _AGAIN = "build the variant again, or remove it"
 
 
@@ -110,10 +114,8 @@ def check_intact(variant: BuiltVariant, hashes: Mapping[str, str] | None = None)
     """Raise ``KernelFailed`` unless the files are those that metadata.json lists, byte for byte.
 
     The digest is the builder's: of every file but metadata.json, its signature and bytecode, in
-    base64. A variant whose metadata.json lists none is not checked. ``hashes`` are SHA-256, in hexadecimal,
-    of files that were read already, by their path in the variant.
+    base64. A variant whose metadata.json lists none is not checked. ``hashes`` are those of ``differences``.
     """
-    known = {name: base64.b64encode(bytes.fromhex(one)).decode() for name, one in (hashes or {}).items()}
     digest = read_json(variant.path / "metadata.json").get("digest")
     if not isinstance(digest, dict):
         return
@@ -122,15 +124,32 @@ def check_intact(variant: BuiltVariant, hashes: Mapping[str, str] | None = None)
     where = Place(variant.path / "metadata.json")
     if not isinstance(listed, dict) or algorithm not in ("sha256", "sha512"):
         raise KernelFailed("has a digest that cannot be checked", where=where, repair=_AGAIN)
+    for name, how in differences(variant.path, algorithm, listed, hashes):
+        if how == "missing":
+            raise KernelFailed(f"{name} is missing", where=Place(variant.path), repair=_AGAIN)
+        where = Place(variant.path / name)
+        raise KernelFailed(f"{name} is not the file that was built", where=where, repair=_AGAIN)
+
+
+def differences(
+    folder: Path, algorithm: str, listed: Mapping[str, str], hashes: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, Difference]]:
+    """Which files in ``folder`` are not those that its metadata.json has ``listed``, with their hashes by
+    ``algorithm`` (``sha256`` or ``sha512``) in base64; and how they differ.
+
+    ``hashes`` are SHA-256, in hexadecimal, of files that were read already. Names are paths in ``folder``.
+    """
+    known = {name: base64.b64encode(bytes.fromhex(one)).decode() for name, one in (hashes or {}).items()}
     names = set()
-    for name, path in files_in_digest(variant.path):
+    for name, path in files_in_digest(folder):
         names.add(name)
         found = known.get(name) if algorithm == "sha256" else None
-        if not path.is_file() or listed.get(name) != (found or file_hash(path, algorithm)):
-            raise KernelFailed(f"{name} is not the file that was built", where=Place(path), repair=_AGAIN)
-    missing = sorted(set(listed) - names)
-    if missing:
-        raise KernelFailed(f"{missing[0]} is missing", where=Place(variant.path), repair=_AGAIN)
+        if name not in listed:
+            yield name, "unknown"
+        elif not path.is_file() or listed[name] != (found or file_hash(path, algorithm)):
+            yield name, "changed"
+    for name in sorted(listed.keys() - names):
+        yield name, "missing"
 
 
 def files_in_digest(folder: Path) -> Iterator[tuple[str, Path]]:

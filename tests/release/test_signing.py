@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import HfApi
+from kernel_actions import built
 from kernel_actions.errors import KernelFailed, WrongInput, WrongSurroundings
 from kernel_actions.hub import client
 from kernel_actions.hub.client import LocalFile, RemoteFile
@@ -190,7 +191,7 @@ def test_a_release_is_signed_once_and_verified(
     assert len(stand_in.seen) == 4
     files = tree(repo_id, "v1")
     assert {path for path in files if path.endswith(".sigstore")} == {
-        f"build/{name}/{signing.FILE_NAME}" for name in (CPU, CUDA)
+        f"build/{name}/{built.SIGNATURE}" for name in (CPU, CUDA)
     }
     assert done.verified is not None
     assert {one.signer for one in done.verified.variants} == {workflow()}
@@ -237,7 +238,7 @@ def test_a_signature_of_others_is_not_promoted(
     found = verification.verify(repo_id, "release-1.0.0", address=address, expected=Expected("acme/relu"))
     assert {one.problem for one in found.variants} == {"is not signed"}
     # Of another metadata.json.
-    put(api, repo_id, "release-1.0.0", f"build/{CPU}/{signing.FILE_NAME}", bundle.read_bytes())
+    put(api, repo_id, "release-1.0.0", f"build/{CPU}/{built.SIGNATURE}", bundle.read_bytes())
     trust_config = str(stand_in.trust_config)
     with pytest.raises(KernelFailed, match=f"{CPU}: has a signature that does not hold"):
         kernel.release(address, stages=("promote",), trust_config=trust_config)
@@ -248,7 +249,7 @@ def test_a_signature_of_others_is_not_promoted(
 
 
 def test_a_signature_is_kept_by_uploads_as_long_as_it_holds(tmp_path: Path) -> None:
-    path, signed = f"build/{CPU}/{signing.FILE_NAME}", f"build/{CPU}/metadata.json"
+    path, signed = f"build/{CPU}/{built.SIGNATURE}", f"build/{CPU}/metadata.json"
     remote = {path: RemoteFile("1"), signed: RemoteFile("2")}
 
     def deleted(local: Mapping[str, LocalFile]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kernel_actions import console, digests, github, process
+from kernel_actions import built, console, digests, github, process
 from kernel_actions.errors import Interrupted, KernelActionsError, WrongInput, WrongSurroundings, printable
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 # Hashing leaves the interpreter alone, so that several threads get several cores.
 _HASHING_THREADS = 4
 _BENCHMARK = re.compile(r"benchmarks/benchmark[^/]*\.py")
-_SIGNATURE = "metadata.json.sigstore"
 # Left behind by Python where a variant was imported; no part of it, and other on each machine.
 _BYTECODE = "__pycache__"
 
@@ -171,7 +170,7 @@ def plan(
         owned += ["build/", "benchmarks/"]
 
     def is_stale(path: str) -> bool:
-        if path.endswith(f"/{_SIGNATURE}"):
+        if path.endswith(f"/{built.SIGNATURE}"):
             # A signature holds as long as what it signs is the same.
             signed = f"{path.rpartition('/')[0]}/metadata.json"
             if path not in local and signed in local and signed in remote:

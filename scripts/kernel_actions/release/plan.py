@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernel_actions import markdown
+from kernel_actions.built import SIGNATURE
 from kernel_actions.hub.client import Changes, Copy, LocalFile, RemoteFile, is_benchmark
 from kernel_actions.release import record, version
-from kernel_actions.release.signing import FILE_NAME as SIGNATURE
 from kernel_actions.release.version import Commit, Decision, Version
 
 Action = Literal["add", "replace", "unchanged", "keep", "delete", "missing"]

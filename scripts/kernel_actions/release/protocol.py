@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_actions import console, git
+from kernel_actions import built, console, git
 from kernel_actions.errors import KernelActionsError, KernelFailed, WrongInput, WrongSurroundings
 from kernel_actions.hub import client
 from kernel_actions.hub.client import MAIN, Changes, Copy, Refs, RemoteFile
@@ -168,7 +168,7 @@ def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]])
     holds = signing.remembering_checker(release.trust_config, signing.own() if signs else None)
     for one in release.candidates:
         metadata = release.local[f"{one.variant.path_in_repo}/metadata.json"]
-        path = f"{one.variant.path_in_repo}/{signing.FILE_NAME}"
+        path = f"{one.variant.path_in_repo}/{built.SIGNATURE}"
         if path in release.local:
             continue  # The builder signed it.
         for revision, files in there.items():

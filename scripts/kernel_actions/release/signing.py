@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from kernel_actions import console, github
+from kernel_actions import built, console, github
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings, printable
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Sign = Literal["auto", "always", "never"]
 
-FILE_NAME = "metadata.json.sigstore"
 GITHUB_ISSUER = "https://token.actions.githubusercontent.com"
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
@@ -140,7 +139,7 @@ class Checker:
 
         try:
             if len(bundle) > LARGEST_BUNDLE:
-                return Signature("", f"has a {FILE_NAME} that is no bundle of Sigstore")
+                return Signature("", f"has a {built.SIGNATURE} that is no bundle of Sigstore")
             read = Bundle.from_json(bundle)
             said = _signer(read.signing_certificate)
             required = _Anybody() if expected is None else expected.policy()

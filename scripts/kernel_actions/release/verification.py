@@ -32,6 +32,12 @@ _WITHHELD = (
     "GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY", "HF_OIDC_RESOURCE",
 )  # fmt: skip
 
+_DIFFERENCES: Mapping[built.Difference, str] = {
+    "changed": "Hash mismatch",
+    "unknown": "Unknown file",
+    "missing": "Missing file",
+}
+
 
 @dataclass(frozen=True)
 class VerifiedVariant:
@@ -161,7 +167,7 @@ def _signatures(
 ) -> dict[str, Signature]:
     """The signature of each variant. metadata.json is not looked into before."""
     found = dict.fromkeys(names, Signature("", "is not signed" if expected is not None else ""))
-    bundles = {name: folder / "build" / name / signing.FILE_NAME for name in names}
+    bundles = {name: folder / "build" / name / built.SIGNATURE for name in names}
     there = {name: bundle for name, bundle in bundles.items() if bundle.is_file()}
     if there:
         checker = signing.Checker(trust_config)
@@ -235,7 +241,10 @@ def _file_problems(
     variant = folder / "build" / name
     expected = found.variants.get(name) if found else None
     is_unknown = found is not None and name in found.unknown
-    yield from _digest_problems(variant, is_required=not is_unknown)
+    # What was compared above need not be read again: those of the others differ, which was said.
+    start = f"build/{name}/"
+    hashes = {path.removeprefix(start): file.sha256 for path, file in listed.items() if file.sha256}
+    yield from _digest_problems(variant, is_required=not is_unknown, hashes=hashes)
     if found is None or is_unknown:
         return
     if expected is None:
@@ -255,8 +264,11 @@ def _changed(folder: Path, listed: Mapping[str, RemoteFile]) -> Iterator[str]:
             yield f"{path} is not what the Hub lists"
 
 
-def _digest_problems(variant: Path, *, is_required: bool) -> Iterator[str]:
-    """What metadata.json says of the variant's files, and is not so."""
+def _digest_problems(
+    variant: Path, *, is_required: bool, hashes: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """What metadata.json says of the variant's files, and is not so. ``hashes`` are those of
+    ``built.differences``."""
     from kernels_data import Metadata
 
     try:
@@ -270,14 +282,8 @@ def _digest_problems(variant: Path, *, is_required: bool) -> Iterator[str]:
         return
     # Not by the loader's own code, which holds whole files in memory.
     digest = built.read_json(variant / "metadata.json")["digest"]
-    listed: dict[str, str] = dict(digest["files"])
-    for name, path in built.files_in_digest(variant):
-        expected = listed.pop(name, None)
-        if expected is None:
-            yield f"Unknown file: {name}"
-        elif built.file_hash(path, digest["algorithm"]) != expected:
-            yield f"Hash mismatch: {name} is not the file that was built"
-    yield from (f"Missing file: {name}" for name in sorted(listed))
+    for name, how in built.differences(variant, digest["algorithm"], digest["files"], hashes):
+        yield f"{_DIFFERENCES[how]}: {name}"
 
 
 def _load(address: str, repo_id: str, commit: str, names: Sequence[str]) -> tuple[str, tuple[str, ...], str]:
