@@ -32,6 +32,11 @@ def size(count: int) -> str:
     raise AssertionError("unreachable")
 
 
+def counted(count: int, name: str) -> str:
+    """A number and what it counts: ``1 error``, ``2 errors``."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A plain table with aligned columns; cells are made printable, so that no cell breaks it."""
     cells = [list(header), *([printable(cell) for cell in row] for row in rows)]

@@ -478,5 +478,5 @@ def _print(form: str, cache: Path, wanted: Sequence[Wanted], fetched: Sequence[i
         print(f"Load it without a network by: HF_HUB_CACHE={shlex.quote(str(cache))} HF_HUB_OFFLINE=1")
     if form == "github":
         github.set_outputs({"cache": str(cache)})
-        title = f"{len(wanted)} locked kernel{'' if len(wanted) == 1 else 's'} in the cache"
+        title = f"{console.counted(len(wanted), 'locked kernel')} in the cache"
         github.add_summary(markdown.join(markdown.heading("passed", title), markdown.table(_HEADER, rows)))

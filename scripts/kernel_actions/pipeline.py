@@ -202,7 +202,7 @@ def _check(kernel_dir: Path, variant: built.BuiltVariant) -> tuple[Outcome, None
         worst = next(one for one in report.findings if one.rule.severity == "error")
         more = f"; {report.errors - 1} more" if report.errors > 1 else ""
         raise KernelFailed(f"{worst.rule.id}: {worst.message}{more}", where=worst.where, repair=worst.repair)
-    warnings = f", {compliance.engine.counted(report.warnings, 'warning')}" if report.warnings else ""
+    warnings = f", {console.counted(report.warnings, 'warning')}" if report.warnings else ""
     return Outcome(f"no errors{warnings}", "kernel-actions compliance shows all rules"), None
 
 

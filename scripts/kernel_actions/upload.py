@@ -89,7 +89,7 @@ def publish(
         check_published(variants)
 
     local |= client.local_benchmarks(kernel_dir)
-    count = f"{len(variants)} variant{'' if len(variants) == 1 else 's'}"
+    count = console.counted(len(variants), "variant")
     console.say(f"Uploading {count} to {branch} of {repo_id} on {hub.address}")
     uploaded = client.upload(
         hub,

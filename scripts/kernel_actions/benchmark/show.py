@@ -167,8 +167,7 @@ def notes(report: Report) -> Iterator[str]:
 
 def sentence(report: Report) -> str:
     """The outcome in one line."""
-    count = len(report.workloads)
-    parts = [f"{report.variant}: {count} workload{'' if count == 1 else 's'} measured"]
+    parts = [f"{report.variant}: {console.counted(len(report.workloads), 'workload')} measured"]
     if report.skipped:
         parts.append(f"{len(report.skipped)} skipped")
     if report.failures:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from kernel_actions import toml_file
+from kernel_actions import console, toml_file
 from kernel_actions.errors import KernelActionsError, Place, printable
 
 Severity = Literal["error", "warning"]
@@ -161,10 +161,10 @@ class Report:
     def verdict(self) -> str:
         """The outcome in one line."""
         names = (("error", self.errors), ("warning", self.warnings))
-        counts = " and ".join(counted(count, name) for name, count in names if count) or "no findings"
+        counts = " and ".join(console.counted(count, name) for name, count in names if count) or "no findings"
         checked = "the sources"
         if self.variants:
-            checked += f" and {counted(len(self.variants), 'variant')}"
+            checked += f" and {console.counted(len(self.variants), 'variant')}"
         waived = f", {len(self.waived)} more waived" if self.waived else ""
         day = f", as of {self.day}" if self.day else ""
         return f"{'compliant' if self.is_passed else 'not compliant'}: {counts} in {checked}{waived}{day}"
@@ -181,11 +181,6 @@ class Report:
             "day": self.day or None,
             "severities": {one.rule.id: one.rule.severity for one in self.changed},
         }
-
-
-def counted(count: int, name: str) -> str:
-    """A number and what it counts: ``1 error``, ``2 errors``."""
-    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def _order(finding: Finding) -> tuple[object, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from kernel_actions import variants
+from kernel_actions import console, variants
 from kernel_actions.compliance import licenses
-from kernel_actions.compliance.engine import Family, Problem, counted
+from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.kernel import Kernel, is_inside, package_dir, sources
 from kernel_actions.errors import KernelActionsError, Place
 from kernel_actions.manifest import EDITION
@@ -62,7 +62,7 @@ def manifest_required(kernel: Kernel) -> Iterator[Problem]:
             missing.setdefault(one.where, {})[one.name] = one.reason
     for where, reasons in missing.items():
         (name, reason), *others = reasons.items()
-        more = f", and {counted(len(others), 'other variant')}" if others else ""
+        more = f", and {console.counted(len(others), 'other variant')}" if others else ""
         yield Problem(f"{name} is not published{more}: {reason}", where or kernel.where)
 
 

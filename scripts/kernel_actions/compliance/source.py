@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from kernel_actions import console
 from kernel_actions.compliance import files
-from kernel_actions.compliance.engine import Family, Problem, counted
+from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.kernel import Kernel, PythonFile, is_inside
 from kernel_actions.errors import Place, WrongInput
 from kernel_actions.manifest import Manifest
@@ -223,7 +224,7 @@ def source_test_imports(kernel: Kernel) -> Iterator[Problem]:
                 break
     if found:
         # They are all the same, and mended in one way.
-        more = f", as {counted(len(found) - 1, 'more file')} of tests do" if found[1:] else ""
+        more = f", as {console.counted(len(found) - 1, 'more file')} of tests do" if found[1:] else ""
         yield Problem(f"imports {package} by its name{more}", found[0])
 
 

@@ -95,7 +95,7 @@ def _print_check(form: str, checked: Sequence[Checked], problems: Sequence[Probl
         newer = f", {len(outdated)} outdated" if outdated else ""
         github.add_summary(
             markdown.join(
-                markdown.heading(verdict, f"kernels.lock: {_kernels(len(checked))}{newer}"),
+                markdown.heading(verdict, f"kernels.lock: {console.counted(len(checked), 'kernel')}{newer}"),
                 markdown.bullets(one.what for one in problems),
                 markdown.table(_HEADER, rows),
             )
@@ -159,7 +159,7 @@ def _print_update(
         print(json.dumps(value, indent=2))
         return
     changed = [one for one in changes if not one.is_empty]
-    said = f"{path} locks {_kernels(len(after))}"
+    said = f"{path} locks {console.counted(len(after), 'kernel')}"
     if not is_changed:
         said += ", and is as it was"
     with github.untrusted_output():
@@ -175,10 +175,6 @@ def _print_update(
         github.add_summary(markdown.join(markdown.heading("passed", f"kernels.lock: {title}"), diff))
 
 
-def _kernels(count: int) -> str:
-    return f"{count} kernel{'' if count == 1 else 's'}"
-
-
 def _diff(changes: Sequence[Change]) -> str:
     """The changes as a table in Markdown, as far as they fit into a pull request; empty without any."""
     rows = [_row(one, _MOST_VARIANTS) for one in changes]
@@ -186,7 +182,7 @@ def _diff(changes: Sequence[Change]) -> str:
     for shown, row in enumerate(rows):
         size += len(markdown.table(_CHANGES, [row]).encode())
         if size > _LONGEST_DIFF:
-            more = f"{_kernels(len(rows) - shown)} more changed.\n"
+            more = f"{console.counted(len(rows) - shown, 'kernel')} more changed.\n"
             return markdown.join(markdown.table(_CHANGES, rows[:shown]), more)
     return markdown.table(_CHANGES, rows) if rows else ""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import total_ordering
 from typing import Literal
 
+from kernel_actions import console
 from kernel_actions.errors import Place, WrongInput
 
 Level = Literal["major", "minor", "patch"]
@@ -329,7 +330,7 @@ def _raised(before: Released, major: int, commits: Sequence[Commit], head: str, 
         # The author has written the new major version already: that is a decision too.
         raised = version.raised("major")
         return Decision(version, raised, head, f"build.toml says version = {major}", level="major")
-    count = f"{len(deciding)} commit{'' if len(deciding) == 1 else 's'}"
+    count = console.counted(len(deciding), "commit")
     reasons = {"major": "a breaking change", "minor": "a new feature", "patch": "a fix or other change"}
     if version.major == 0 and level == "major" and major == 0:
         return Decision(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from kernel_actions import coverage
+from kernel_actions import console, coverage
 from kernel_actions.coverage import Entry, State
 from kernel_actions.markdown import Step, Verdict
 
@@ -129,7 +129,7 @@ class Report:
     def sentence(self) -> str:
         """The verdict in words."""
         counts = coverage.counted(self.entries) or "no variants"
-        errors = f"; {self.errors} error{'' if self.errors == 1 else 's'}" if self.errors else ""
+        errors = f"; {console.counted(self.errors, 'error')}" if self.errors else ""
         released = f" {self.release}" if self.release else ""
         return f"{self.kernel}{released}: {counts}{errors}"
 

@@ -97,7 +97,7 @@ def _facts(report: Report) -> str:
 
 def _read(report: Report) -> str:
     count = len(report.read)
-    return f"{count} file{'' if count == 1 else 's'}" if count else "the plan alone"
+    return console.counted(count, "file") if count else "the plan alone"
 
 
 # What is wrong.
@@ -106,7 +106,7 @@ def _read(report: Report) -> str:
 def _findings(findings: Iterable[Finding]) -> str:
     listed = list(findings)
     counts = ", ".join(
-        f"{number} {word}{'' if number == 1 or word == 'accepted' else 's'}"
+        f"{number} {word}" if name == "waived" else console.counted(number, word)
         for name, word in _SEVERITIES.items()
         if (number := sum(one.severity == name for one in listed))
     )

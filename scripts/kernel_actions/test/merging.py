@@ -82,7 +82,7 @@ def summary(entries: Sequence[Entry], missing: Sequence[str]) -> str:
     verdict: markdown.Verdict = "failed" if errors else "warned" if _untested(entries) else "passed"
     header, rows = table(entries, missing)
     return markdown.join(
-        markdown.heading(verdict, f"Tests of {count} variant{'' if count == 1 else 's'}: {passed} passed"),
+        markdown.heading(verdict, f"Tests of {console.counted(count, 'variant')}: {passed} passed"),
         markdown.bullets(one.what for one in errors),
         coverage.as_markdown(coverage.grid(_places(entries, missing))),
         markdown.bullets(_untested(entries)),

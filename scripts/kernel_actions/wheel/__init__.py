@@ -395,7 +395,7 @@ def _print(form: str, made: Sequence[Made], page: Path | None) -> None:
         paths = json.dumps([str(one.path) for one in made])
         github.set_outputs({"wheels": paths, "index": str(page) if page else ""})
         whole = console.size(sum(one.size for one in made))
-        title = f"{len(made)} wheel{'' if len(made) == 1 else 's'}, {whole}"
+        title = f"{console.counted(len(made), 'wheel')}, {whole}"
         body = markdown.table(_HEADER, rows) if made else ""
         github.add_summary(
             markdown.join(markdown.heading("passed", title if made else "Package index"), body)
