@@ -390,8 +390,7 @@ def _configure_system(wish: Wish, state: State) -> State:
     lines = configuration.for_system(wish.lines)
     conf = configuration.conf_for_others(configuration.system_conf(os.environ))
     may_write = os.access(conf.parent, os.W_OK) or (github.is_actions() and disk.can_be_root())
-    is_managed = conf.is_symlink() and "/nix/store" in str(conf.resolve())
-    if is_managed or not may_write:
+    if configuration.is_managed(conf) or not may_write:
         return state
     for _ in range(_ATTEMPTS):
         drop_in = conf.with_name(FILE)
@@ -445,7 +444,7 @@ def differences(wish: Wish, state: State) -> list[KernelActionsError]:
 
     def to_add(line: str) -> str:
         if state.is_restricted:
-            if conf.is_symlink() and "/nix/store" in str(conf.resolve()):
+            if configuration.is_managed(conf):
                 name, _, value = line.removeprefix("extra-").partition(" = ")
                 values = " ".join(f'"{one}"' for one in value.split())
                 listed = f"[ {values} ]" if name in configuration.LISTS else value
@@ -454,9 +453,9 @@ def differences(wish: Wish, state: State) -> list[KernelActionsError]:
         return f"add to {configuration.own_conf(os.environ) or conf}: {line}"
 
     def overruled(name: str) -> str:
-        if re.search(rf"^\s*{re.escape(name)}\s*=", os.environ.get("NIX_CONFIG", ""), re.MULTILINE):
-            return ": NIX_CONFIG says otherwise"
-        return ""
+        variable = Path(configuration.VARIABLE)
+        is_set = any(one.name == name and one.place.path == variable for one in state.files)
+        return f": {variable} says otherwise" if is_set else ""
 
     features = set(state.settings.get("experimental-features", "").split())
     missing = [one for one in cli.FEATURES if one not in features]

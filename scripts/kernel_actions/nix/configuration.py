@@ -224,6 +224,11 @@ def conf_for_others(conf: Path) -> Path:
     return custom if includes else conf
 
 
+def is_managed(conf: Path) -> bool:
+    """Whether a nix.conf is made by another configuration, as on NixOS: then it is not for writing."""
+    return conf.is_symlink() and "/nix/store" in str(conf.resolve())
+
+
 def user_confs(environment: Mapping[str, str]) -> list[Path]:
     """The user's nix.conf files, the one that wins first."""
     listed = environment.get("NIX_USER_CONF_FILES")

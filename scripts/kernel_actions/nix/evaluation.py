@@ -22,7 +22,7 @@ _TIME_LIMIT_OF_ALL = 15 * 60.0
 _CONFINED = (
     # Nothing may be built while a plan is made.
     *("--option", "allow-import-from-derivation", "false"),
-    *("--option", "accept-flake-config", "false"),
+    *cli.NO_SETTINGS_OF_FLAKES,
 )
 # Where the evaluation of a hostile flake.nix ends, in bytes.
 _LARGEST_HEAP = 1 << 30
