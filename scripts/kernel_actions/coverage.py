@@ -114,14 +114,19 @@ def as_markdown(made: Grid) -> str:
     """The grid for a job's summary, with what its signs mean."""
     if not made.rows:
         return ""
-    rows: list[tuple[str, ...]] = []
-    before = ""
-    for system, torch, cells in made.rows:
-        rows.append(("" if system == before else system, torch, *map(shown, cells)))
-        before = system
     legend = " &emsp; ".join(f"{SIGNS[state]} {MEANINGS[state]}" for state in made.states)
     header = tuple(markdown.text(one) for one in ("system", "torch", *made.columns))
-    return markdown.table(header, rows) + f"\n<sub>{legend}</sub>\n"
+    return markdown.table(header, table_rows(made)) + f"\n<sub>{legend}</sub>\n"
+
+
+def table_rows(made: Grid) -> list[tuple[str, ...]]:
+    """The lines of a table of the grid; each system is named in its first one."""
+    found: list[tuple[str, ...]] = []
+    before = ""
+    for system, torch, cells in made.rows:
+        found.append(("" if system == before else system, torch, *map(shown, cells)))
+        before = system
+    return found
 
 
 def shown(entry: Entry | None) -> str:

@@ -166,13 +166,8 @@ def _text_grid(kernel: PlannedKernel) -> str:
     made = _grid(kernel)
     if not made.rows:
         return ""
-    rows: list[tuple[str, ...]] = []
-    before = ""
-    for system, torch, cells in made.rows:
-        rows.append(("" if system == before else system, torch, *map(coverage.shown, cells)))
-        before = system
     signs = "  ".join(f"{coverage.SIGNS[state]} {state}" for state in ("planned", "left out"))
-    return console.table(("system", "torch", *made.columns), rows) + f"\n\n{signs}"
+    return console.table(("system", "torch", *made.columns), coverage.table_rows(made)) + f"\n\n{signs}"
 
 
 def _grid(kernel: PlannedKernel) -> coverage.Grid:
