@@ -95,10 +95,10 @@ class Repository:
     kernels: tuple[Kernel, ...]
     workflows: tuple[Workflow, ...]
     github: GitHub | None
-    uses: str = ""
-    uses_kernels: bool = False
-    unread: tuple[str, ...] = ()
-    branch: str = "main"
+    uses: str
+    uses_kernels: bool
+    unread: tuple[str, ...]
+    branch: str
 
     @property
     def is_monorepo(self) -> bool:

@@ -52,9 +52,10 @@ class File:
 
 
 def choose(
-    repository: Repository, uses: str, names: Collection[str] = (), gpu_runner: Sequence[str] = ()
+    repository: Repository, uses: str, names: Collection[str], gpu_runner: Sequence[str]
 ) -> tuple[Wanted, ...]:
-    """The workflows for this repository, or those with the ``names`` given, and kernel-actions.toml.
+    """The workflows for this repository, or those with the ``names`` given, and kernel-actions.toml, where
+    ``gpu_runner`` are the labels of the runners that test on a GPU, if any are given.
 
     Raises ``WrongInput`` for a name that no template has.
     """
@@ -63,7 +64,7 @@ def choose(
     wanted = [
         Wanted(
             WORKFLOWS / f"{PurePosixPath(one.name).name}.yml",
-            stamped(templates.filled(one, uses, repository.branch)),
+            _stamped(templates.filled(one, uses, repository.branch)),
         )
         for one in chosen
     ]
@@ -99,9 +100,9 @@ def _settings(repository: Repository, gpu_runner: Sequence[str]) -> Iterable[Wan
         is_shared = (repository.root / shared).exists() and not (
             repository.root / settings.FILE_NAME
         ).exists()
-        yield Wanted(shared if is_shared else PurePosixPath(settings.FILE_NAME), stamped(_ABOUT + runners))
+        yield Wanted(shared if is_shared else PurePosixPath(settings.FILE_NAME), _stamped(_ABOUT + runners))
         return
-    yield Wanted(PurePosixPath(".github") / settings.FILE_NAME, stamped(_ABOUT + runners))
+    yield Wanted(PurePosixPath(".github") / settings.FILE_NAME, _stamped(_ABOUT + runners))
     names = [kernel.name for kernel in repository.kernels]
     for kernel in repository.kernels:
         prefix = kernel.name if names.count(kernel.name) == 1 else kernel.folder.as_posix()
@@ -117,7 +118,7 @@ def _settings(repository: Repository, gpu_runner: Sequence[str]) -> Iterable[Wan
             "# The git tags of each kernel have a name of their own.\n"
             f'tag-prefix = "{prefix}/"\n'
         )
-        yield Wanted(kernel.folder / settings.FILE_NAME, stamped(text))
+        yield Wanted(kernel.folder / settings.FILE_NAME, _stamped(text))
 
 
 _ABOUT = """\
@@ -158,12 +159,12 @@ def _label(text: str) -> str:
     return text
 
 
-def stamped(text: str) -> str:
+def _stamped(text: str) -> str:
     """``text`` below a line by which a later run sees whether it was edited."""
     return _STAMP_LINE.format(_digest(text)) + text
 
 
-def is_as_written(text: str) -> bool:
+def _is_as_written(text: str) -> bool:
     """Whether ``text`` is what an earlier run wrote, and nobody edited it."""
     match = _STAMP.match(text)
     return match is not None and _digest(text[match.end() :]) == match[1]
@@ -190,7 +191,7 @@ def _compared(root: Path, wanted: Wanted, overwrite: bool) -> File:
         return File(wanted.path, None, wanted.text, "new")
     if before == wanted.text or _without_stamp(before) == _without_stamp(wanted.text):
         return File(wanted.path, before, wanted.text, "unchanged")
-    if is_as_written(before):
+    if _is_as_written(before):
         return File(wanted.path, before, wanted.text, "update")
     return File(wanted.path, before, wanted.text, "replace" if overwrite else "edited")
 

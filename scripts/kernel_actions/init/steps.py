@@ -40,7 +40,7 @@ class Step:
     link: str = ""
 
 
-def left(repository: Repository, files: Sequence[File], gpu_runner: tuple[str, ...] = ()) -> tuple[Step, ...]:
+def left(repository: Repository, files: Sequence[File], gpu_runner: tuple[str, ...]) -> tuple[Step, ...]:
     """The steps that are left once ``files`` are written."""
     texts = {one.path: one.before if one.state == "edited" else one.after for one in files}
     workflows = "\n".join(
