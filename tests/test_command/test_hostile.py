@@ -15,10 +15,10 @@ from xml.etree import ElementTree
 
 import pytest
 from kernel_actions import built, manifest
-from kernel_actions.test import nix_tests, running, show
+from kernel_actions.test import nix_tests, running, sanitizer, show
 from kernel_actions.test.confined import Ended
 from kernel_actions.test.model import Reason, TestReport
-from kernel_actions.test.progress import Progress, junit_with_reason, read_junit
+from kernel_actions.test.progress import Progress, junit_with_reason, read_junit, stack_places
 from kernel_actions.test.running import Outcome, Request
 
 from tests.integration.conftest import ROOT, environment
@@ -245,6 +245,16 @@ def test_what_pytest_reports_of_tests_that_it_did_not_run(
     read_junit(f"<testsuites>{told}</testsuites>".encode(), progress, nix_tests._STORE_PATH)
     assert (progress.count("passed"), progress.not_run) == (passed, not_run)
     assert all(case.seconds == 0 for case in progress.cases.values())
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "", "3x"])
+def test_what_is_no_line_of_a_stack_or_a_log(tmp_path: Path, number: str) -> None:
+    (tmp_path / "x.cu").touch()
+    stack = f'Current thread 0x1:\n  File "y.py", line 3 in g\n  File "x.py", line {number} in f\n'
+    assert stack_places(stack) == [["y.py", 3]]
+    log = f"========= Invalid write\n=========     at f()+0x1 in x.cu:{number}\n"
+    assert [(one.path, one.line) for one in sanitizer.parse(log, tmp_path)] == [(None, None)]
+    assert sanitizer.trouble(f"========= ERROR SUMMARY: {number} errors\n", 0)
 
 
 # What a test process may tell of itself in any place.

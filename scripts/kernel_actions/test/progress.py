@@ -29,8 +29,10 @@ _LONGEST_EVENT = 8_000_000
 # No test takes a year, in seconds.
 _LONGEST_TIME = 365 * 86_400.0
 _LONGEST_TEXT = 20_000
-# Where pytest's text about a failure names a line.
-_PLACE = re.compile(r'^(?:E +File "([^"\n]+)", line (\d+)|([^\s:][^:\n]*):(\d+): )', re.MULTILINE)
+# Where pytest's text about a failure names a line. No line has a longer number, which Python might not take.
+_PLACE = re.compile(r'^(?:E +File "([^"\n]+)", line (\d{1,9})\b|([^\s:][^:\n]*):(\d{1,9}): )', re.MULTILINE)
+# Where Python's does, about threads.
+_STACK_PLACE = re.compile(r'  File "(.*)", line (\d{1,9})\b')
 
 
 @dataclass
@@ -287,11 +289,8 @@ def stack_places(stacks: str) -> list[list[object]]:
             threads.append([])
             if line.startswith("Current thread"):
                 current = threads[-1]
-        elif line.startswith('  File "') and threads:
-            path, _, rest = line[8:].rpartition('", line ')
-            number = rest.partition(" ")[0]
-            if number.isdigit():
-                threads[-1].append([path, int(number)])
+        elif threads and (found := _STACK_PLACE.match(line)) is not None:
+            threads[-1].append([found[1], int(found[2])])
     # A thread that waits (for the GPU) is not the current one: the main thread is told last.
     chosen = current or (threads[-1] if threads else [])
     return list(reversed(chosen))
