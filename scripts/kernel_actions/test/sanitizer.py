@@ -29,7 +29,7 @@ _FINDING = re.compile(
 # What CUDA's runtime asks a driver for that does not have it: no fault of the kernel's.
 _HARMLESS = re.compile(r"Program hit \w+ .* on CUDA API call to cuGetProcAddress")
 # "ERROR SUMMARY: 3 errors", "RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)".
-_SUMMARY = re.compile(rf"^{_PREFIX} (?:ERROR|RACECHECK) SUMMARY: (\d{1, 9}) ", re.MULTILINE)
+_SUMMARY = re.compile(rf"^{_PREFIX} (?:ERROR|RACECHECK) SUMMARY: (\d{{1,9}}) ", re.MULTILINE)
 # What an error of the device makes of the calls after it.
 _FOLLOWS = re.compile(r"Program hit cudaError\w+ .* due to|Program hit CUDA_ERROR_\w+ .* due to")
 # "at fill(float *, int)+0x70 in /build/csrc/fill.cu:12", "at 0x70 in /build/fill.cu:12:fill(float *)".
