@@ -50,6 +50,11 @@ def of(path: Path) -> Digest:
         return _read(file, os.fstat(file.fileno()).st_size)
 
 
+def git_id(data: bytes) -> str:
+    """The git id of a file that holds ``data``, in hexadecimal."""
+    return hashlib.sha1(f"blob {len(data)}\0".encode() + data, usedforsecurity=False).hexdigest()
+
+
 def _read(file: BinaryIO, size: int) -> Digest:
     sha1 = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
     sha256 = hashlib.sha256()

@@ -88,6 +88,20 @@ def test_what_was_done_without_an_answer_is_not_done_twice(proxy: Faulty, repo: 
     assert [title for _, title in client.history(hub, repo, "main")][:2] == ["two", "one"]
 
 
+def test_a_file_that_arrives_changed_is_not_copied(proxy: Faulty, repo: str) -> None:
+    hub = client.connect(proxy.url)
+    start = client.resolve(hub, repo, "main")
+    changes = client.Changes(added={"a.txt": b"as it was verified"})
+    verified = client.commit(hub, repo, "main", changes, parent=start, message="one")
+    assert verified is not None
+    # What is kept in git itself is read and sent once more by huggingface_hub.
+    proxy.arm(fault="wrong-hash", match="^GET .*/resolve/")
+    changes = client.Changes(copied={"b.txt": client.Copy(verified, "a.txt")})
+    assert client.commit(hub, repo, "main", changes, parent=verified, message="two") is not None
+    assert proxy.at >= 0
+    assert client.read_file(hub, repo, "main", "b.txt") == b"as it was verified"
+
+
 def test_a_pull_request_is_not_opened_twice(proxy: Faulty, repo: str, tmp_path: Any) -> None:
     hub = client.connect(proxy.url)
     (tmp_path / "a.txt").write_text("x")

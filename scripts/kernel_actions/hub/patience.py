@@ -21,7 +21,7 @@ import httpx2
 from huggingface_hub import set_client_factory
 from huggingface_hub.utils import _http, logging
 
-from kernel_actions import console
+from kernel_actions import console, digests
 from kernel_actions.errors import WrongSurroundings, printable
 
 # How often a request is sent in all, and the first pause in seconds: half a minute until it is given up.
@@ -37,6 +37,8 @@ _TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _LASTING = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.ProxyError)
 _RESET = re.compile(r"(?:^|;)\s*t=(\d{1,9})\b")
 _LARGEST_CHECKED = 50_000_000
+# The tag of a file that is kept in git itself: its git id.
+_GIT_ID = re.compile(r'(?:W/)?"([0-9a-f]{40})"')
 # What huggingface_hub asks for its own sake, and does without.
 _OPTIONAL = "/api/agent-harnesses"
 
@@ -107,7 +109,8 @@ def _may_repeat(request: httpx2.Request, status: int | None, error: Exception | 
 
 
 def _check_whole(response: httpx2.Response) -> None:
-    """Raises ``RemoteProtocolError`` for an answer in JSON that ends in the middle."""
+    """Raises ``RemoteProtocolError`` for an answer in JSON that ends in the middle, and for a file that is
+    not what its tag says: huggingface_hub copies what is kept in git itself by sending it again, unseen."""
     kind = response.headers.get("content-type", "")
     if response.is_success and kind.startswith("application/json") and response.content:
         if len(response.content) > _LARGEST_CHECKED:
@@ -118,6 +121,10 @@ def _check_whole(response: httpx2.Response) -> None:
             raise httpx2.RemoteProtocolError(
                 "the answer ends in the middle", request=response.request
             ) from error
+    is_file = response.request.method == "GET" and "/resolve" in response.url.path
+    tag = _GIT_ID.fullmatch(response.headers.get("etag", "")) if is_file else None
+    if tag and response.status_code == 200 and digests.git_id(response.content) != tag.group(1):
+        raise httpx2.RemoteProtocolError("the answer is not the file", request=response.request)
 
 
 def wait_asked_for(headers: Mapping[str, str]) -> float | None:

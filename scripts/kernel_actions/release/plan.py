@@ -5,12 +5,11 @@ Values in, values out: trees of files come from the Hub and from disk, and what 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernel_actions import markdown
+from kernel_actions import digests, markdown
 from kernel_actions.built import SIGNATURE
 from kernel_actions.hub.client import Changes, Copy, LocalFile, RemoteFile, is_benchmark
 from kernel_actions.release import record, version
@@ -235,8 +234,7 @@ def _is_same(wanted: Wanted, current: RemoteFile | None) -> bool:
     if current is None:
         return False
     if isinstance(wanted, bytes):
-        blob = f"blob {len(wanted)}\0".encode() + wanted
-        return current.oid == hashlib.sha1(blob, usedforsecurity=False).hexdigest()
+        return current.oid == digests.git_id(wanted)
     file = wanted.file if isinstance(wanted, There) else wanted
     return file.is_same(current)
 
