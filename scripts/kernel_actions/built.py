@@ -110,24 +110,24 @@ def find(build_dir: Path, names: Collection[str] = ()) -> tuple[BuiltVariant, ..
     )
 
 
-def check_intact(variant: BuiltVariant, hashes: Mapping[str, str] | None = None) -> None:
-    """Raise ``KernelFailed`` unless the files are those that metadata.json lists, byte for byte.
+def check_intact(folder: Path, hashes: Mapping[str, str] | None = None) -> None:
+    """Raise ``KernelFailed`` unless a variant's files are those that its metadata.json lists, byte for byte.
 
     The digest is the builder's: of every file but metadata.json, its signature and bytecode, in
     base64. A variant whose metadata.json lists none is not checked. ``hashes`` are those of ``differences``.
     """
-    digest = read_json(variant.path / "metadata.json").get("digest")
+    digest = read_json(folder / "metadata.json").get("digest")
     if not isinstance(digest, dict):
         return
     listed = digest.get("files")
     algorithm = str(digest.get("algorithm"))
-    where = Place(variant.path / "metadata.json")
+    where = Place(folder / "metadata.json")
     if not isinstance(listed, dict) or algorithm not in ("sha256", "sha512"):
         raise KernelFailed("has a digest that cannot be checked", where=where, repair=_AGAIN)
-    for name, how in differences(variant.path, algorithm, listed, hashes):
+    for name, how in differences(folder, algorithm, listed, hashes):
         if how == "missing":
-            raise KernelFailed(f"{name} is missing", where=Place(variant.path), repair=_AGAIN)
-        where = Place(variant.path / name)
+            raise KernelFailed(f"{name} is missing", where=Place(folder), repair=_AGAIN)
+        where = Place(folder / name)
         raise KernelFailed(f"{name} is not the file that was built", where=where, repair=_AGAIN)
 
 

@@ -80,7 +80,7 @@ def publish(
     for variant in variants:
         start = f"{variant.path_in_repo}/"
         built.check_intact(
-            variant,
+            variant.path,
             {path[len(start) :]: file.sha256 for path, file in local.items() if path.startswith(start)},
         )
     branch = branch or kernel.branch or f"v{kernel.version}"

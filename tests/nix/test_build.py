@@ -35,7 +35,7 @@ def test_two_variants_are_built_described_and_packed(machine: Machine, kernel: P
     assert finished.stdout.count("built") == 3 and CPU in finished.stdout
     for name in (CPU, CUDA):
         variant = built.read(kernel / "build" / name)
-        built.check_intact(variant)
+        built.check_intact(variant.path)
         assert variant.builder == "nix"
         upload.check_published([variant])
         said = report(kernel, name)
@@ -167,7 +167,7 @@ def test_a_result_of_500_files_with_links_is_copied_as_files(machine: Machine, k
     assert (folder / "data" / "deep" / "er" / "link").read_text() == "1\n"
     assert (folder / "data" / "deep" / "7.txt").stat().st_mode & 0o777 == 0o755
     assert report(kernel, CPU)["files"] == 4 + 503
-    built.check_intact(built.read(folder))
+    built.check_intact(built.read(folder).path)
 
 
 def test_a_link_out_of_the_store_is_refused(machine: Machine, kernel: Path) -> None:

@@ -41,7 +41,7 @@ def find(
         raise WrongInput("there is no such folder", where=Place(path), repair="give a folder or a revision")
     else:
         found = _on_hub(source, variant, repo_id or kernel.repo_id or "", address, folder)
-    built.check_intact(found.variant)
+    built.check_intact(found.variant.path)
     return found
 
 

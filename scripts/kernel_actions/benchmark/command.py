@@ -125,7 +125,7 @@ def measure(
     kernel = manifest.load(kernel_dir)
     _check_packages()
     _check_written(kernel_dir, kernel)
-    built.check_intact(variant)
+    built.check_intact(variant.path)
     if variant.sources and variant.sources != sources.read(kernel, variant.backend).hash:
         raise KernelFailed(
             f"{variant.name} was built from other sources than those in {kernel_dir}",

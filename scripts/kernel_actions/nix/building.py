@@ -310,7 +310,7 @@ class _Job:
             try:
                 results.copy(tree, new)
                 # What is not a whole variant takes no other's place.
-                built.check_intact(built.read(new))
+                built.check_intact(built.read(new).path)
                 layout.swap_in(new, folder)
             finally:
                 shutil.rmtree(new, ignore_errors=True)

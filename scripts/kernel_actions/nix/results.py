@@ -212,7 +212,7 @@ def is_current(folder: Path, store_path: str) -> bool:
         return False
     try:
         variant = built.read(folder)
-        built.check_intact(variant)
+        built.check_intact(variant.path)
     except KernelFailed:
         return False
     return variant.digest is not None

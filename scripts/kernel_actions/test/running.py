@@ -94,7 +94,7 @@ def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport
     own = settings.load(kernel_dir)
     # Before the tests, which may change what is there.
     files = file_digests(variant)
-    built.check_intact(variant, files)
+    built.check_intact(variant.path, files)
     check_current(variant, kernel)
     _check_request(kernel_dir, variant, request)
     # A report is on the last run, also when that comes to no end.

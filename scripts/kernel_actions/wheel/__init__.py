@@ -134,7 +134,7 @@ def make(source: Source, output: Path, seconds: int) -> Made:
         _check_folded(source.folder, kernel, files)
     if not identity.platform.startswith("manylinux"):
         _check_cases(source.folder, files)
-    built.check_intact(built.BuiltVariant(source.folder, "", 0, None, "", ""))
+    built.check_intact(source.folder)
     tag = identity.tag(uses_python=_check_libraries(source, identity, files))
     full = metadata.full_version(source.release, identity)
     stem = metadata.stem(kernel, full)
