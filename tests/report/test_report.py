@@ -244,6 +244,19 @@ def test_nothing_to_tell_of_is_an_error(tmp_path: Path) -> None:
         reading.read([tmp_path / "none"], tmp_path)
 
 
+def test_what_keeps_a_plan_from_being_read_is_told(write: Write, tmp_path: Path) -> None:
+    kernel = tmp_path / "kernel"
+    kernel.mkdir()
+    shutil.copy(ROOT / "build.toml", kernel)
+    with pytest.raises(WrongInput) as raised:
+        reading.read([], kernel)
+    assert "flake.lock" in str(raised.value)
+    # What there is to tell of is told all the same.
+    found = reading.read([write(f"{CPU}.build-report.json", build_report(CPU))], kernel)
+    assert [(one.title, one.message) for one in found.findings] == [("no plan", str(raised.value))]
+    assert found.verdict == "failed"
+
+
 # The page.
 
 

@@ -46,7 +46,8 @@ def read(folders: Sequence[Path], kernel_dir: Path, record: Mapping[str, Any] | 
     """The report on what is below ``folders``, against the plan of the kernel in ``kernel_dir``, if there
     is one.
 
-    Raises ``WrongInput`` for a folder that is not there, or when there is neither a report nor a plan.
+    Raises ``WrongInput`` for a folder that is not there, or when there is neither a report nor a plan; where
+    the plan cannot be read, then why.
     """
     found = _Found()
     if record is not None:
@@ -56,16 +57,19 @@ def read(folders: Sequence[Path], kernel_dir: Path, record: Mapping[str, Any] | 
             raise WrongInput("there is no such folder or file", where=Place(folder))
         for path in _paths(folder):
             _take(found, path)
-    name, planned, note = _plan(kernel_dir)
+    name, planned, problem = _plan(kernel_dir)
     if not found.files and not planned and record is None:
+        if problem is not None:
+            raise problem
         listed = ", ".join(str(folder) for folder in folders)
         below = f"there are no reports below {listed}, and " if folders else ""
         raise WrongInput(
             f"{below}{kernel_dir} is no kernel",
             repair="give the folder of the artifacts, or run it in the kernel's folder",
         )
-    findings = [*found.findings, *([note] if note else [])]
-    return _report(found, name, planned, findings)
+    if problem is not None:
+        found.findings.append(Finding("error", "no plan", str(problem)))
+    return _report(found, name, planned)
 
 
 def _paths(folder: Path) -> list[Path]:
@@ -225,21 +229,19 @@ def _take_sarif(found: _Found, value: Mapping[str, Any]) -> None:
             )
 
 
-def _plan(kernel_dir: Path) -> tuple[str, dict[str, coverage.Entry], Finding | None]:
+def _plan(kernel_dir: Path) -> tuple[str, dict[str, coverage.Entry], KernelActionsError | None]:
     """The kernel's name, the variants that a release of it has, and what keeps the plan from being read."""
     if not (kernel_dir / "build.toml").is_file():
         return "", {}, None
     try:
         plan = planning.plan(kernel_dir)
     except KernelActionsError as error:
-        return kernel_dir.resolve().name, {}, Finding("error", "no plan", str(error))
+        return kernel_dir.resolve().name, {}, error
     entries = {one.name: coverage.of_variant(one, "planned") for one in plan.variants.variants if one.bundled}
     return plan.manifest.name, entries, None
 
 
-def _report(
-    found: _Found, name: str, planned: Mapping[str, coverage.Entry], findings: Iterable[Finding]
-) -> Report:
+def _report(found: _Found, name: str, planned: Mapping[str, coverage.Entry]) -> Report:
     record = found.records[0] if found.records else None
     recorded: Mapping[str, Any] = record["variants"] if record else {}
     release = _text(record["release"]) if record else ""
@@ -265,7 +267,7 @@ def _report(
         release=release,
         facts=tuple(_facts(found, record)),
         variants=variants,
-        findings=tuple(sorted(dict.fromkeys(findings), key=lambda one: order[one.severity])),
+        findings=tuple(sorted(dict.fromkeys(found.findings), key=lambda one: order[one.severity])),
         steps=tuple(_steps(variants)),
         has_plan=bool(planned),
         read=tuple(found.files),
