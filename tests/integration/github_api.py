@@ -23,6 +23,11 @@ class GitHub(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.failing = 0
 
+    @property
+    def address(self) -> str:
+        """Where it is asked."""
+        return f"http://127.0.0.1:{self.server_port}"
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: GitHub

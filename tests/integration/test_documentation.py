@@ -40,8 +40,8 @@ def shell(tmp_path: Path) -> dict[str, str]:
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "kernel-actions").symlink_to(ROOT / "scripts" / "kernel-actions")
-    names = {"GIT_AUTHOR": "NAME", "GIT_COMMITTER": "NAME"}
-    identity = {f"{who}_{what}": "a@example.org" for who in names for what in ("NAME", "EMAIL")}
+    names = [f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
+    identity = dict.fromkeys(names, "a@example.org")
     return environment(PATH=f"{programs}:{os.environ['PATH']}", GIT_CONFIG_NOSYSTEM="1", **identity)
 
 

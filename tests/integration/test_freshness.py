@@ -14,7 +14,7 @@ def test_one_issue_is_opened_kept_and_closed(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path, "acme/relu")
     with embedded_hub(tmp_path / "hub") as hub, github() as server:
         variables = {
-            "GITHUB_API_URL": f"http://127.0.0.1:{server.server_port}",
+            "GITHUB_API_URL": server.address,
             "GITHUB_REPOSITORY": "me/tiny",
             "KA_GITHUB_TOKEN": TOKEN,
         }

@@ -126,6 +126,34 @@ def test_the_gate_of_this_repository_needs_every_job() -> None:
         assert finished.returncode == expected, results
 
 
+@pytest.mark.parametrize("path", [one for one in WORKFLOWS if one.stem == "build-and-test"], ids=str)
+def test_the_gate_of_builds_passes_when_all_was_built_and_tested(path: Path) -> None:
+    gate = yaml.safe_load(path.read_text())["jobs"]["tested"]
+    step = gate["steps"][0]
+    all_done = {"PLAN": "success", "BUILD": "success", "TEST": "success", "HELD_BACK": "0", "COUNT": "2"}
+
+    def said(**results: str) -> str:
+        """What the step says; empty when it passes."""
+        given = {name: (all_done | results)[name] for name in step["env"]}
+        finished = subprocess.run(
+            ["bash", "-e", "-c", step["run"]], env=given, text=True, capture_output=True, check=False
+        )
+        assert (finished.returncode == 0) == (finished.stdout == "")
+        return finished.stdout
+
+    assert said() == ""
+    for job in ("PLAN", "BUILD", "TEST"):
+        for result in ("failure", "cancelled", "skipped", ""):
+            assert f"{job.lower()} {result}" in said(**{job: result})
+    assert "build failure, test skipped" in said(BUILD="failure", TEST="skipped")
+    assert "1 variants need a runner that a fork gets when its run was approved" in said(HELD_BACK="1")
+    # Where the plan failed there is no number.
+    assert "plan failure, build skipped" in said(PLAN="failure", BUILD="skipped", HELD_BACK="", COUNT="")
+    nothing = said(BUILD="skipped", TEST="skipped", COUNT="0")
+    # Only in a monorepo there may be nothing to build.
+    assert nothing == "" if "monorepo" in path.parts else "build skipped" in nothing
+
+
 def test_a_release_of_the_suite_is_planned_by_a_bare_python(tmp_path: Path) -> None:
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "suite-release.yml").read_text())["jobs"]
     (script,) = [step["run"] for step in jobs["plan"]["steps"] if step.get("id") == "plan"]

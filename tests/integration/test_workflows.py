@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import ROOT, embedded_hub, git
-from tests.integration.github_api import TOKEN, github
+from tests.integration.github_api import TOKEN, GitHub, github
 from tests.integration.workflows import KERNEL, PARTIAL, REPLACED, SECRETS, Author, Run, pull_request
 from tests.nix.conftest import CPU_NEW, CUDA, nix_is_missing
 
 REVIEWED = "required_reviewers\n"
-PUSH = {"ref": "refs/heads/main", "repository": {"full_name": "me/tiny"}}
+ITSELF = {"repository": {"full_name": "me/tiny", "visibility": "public"}}
+PUSH = ITSELF | {"ref": "refs/heads/main"}
 SPY = """
 import os
 import pathlib
@@ -65,7 +66,7 @@ def test_a_test_that_fails_fails_the_gate_and_is_reported(tmp_path: Path) -> Non
     run = author.run("build-and-test", "pull_request", payload=pull_request(fork=False))
     assert run.returncode == 1
     assert run.results["tested"] == run.results["test"] == "failure"
-    assert "assert 6 == 7" in run.log and "test failure" in run.log
+    assert "assert 6 == 7" in run.log
     # The report of the failure is handed over all the same.
     (path,) = (run.artifacts / f"tested-tiny-{CPU_NEW}").iterdir()
     assert json.loads(path.read_text())["verdict"] == "failed"
@@ -80,7 +81,6 @@ def test_what_does_not_compile_is_not_tested_and_fails_the_gate(tmp_path: Path) 
     assert run.returncode == 1
     assert run.results["build"] == run.results["tested"] == "failure"
     assert "test" not in run.started and "csrc/luma.cpp" in run.log
-    assert "build failure, test skipped" in run.log
 
 
 @needs_nix
@@ -95,7 +95,7 @@ def test_a_fork_gets_hosted_runners_and_no_secret(tmp_path: Path) -> None:
     assert ran(run, "Build") == {CPU_NEW, CUDA} and ran(run, "Test") == {CPU_NEW}
     # That is not enough to be merged.
     assert run.returncode == 1 and run.results["tested"] == "failure"
-    assert "1 variants need a runner that a fork gets when its run was approved" in run.log
+    assert run.outputs["plan"]["held-back"] == "1"
     assert_no_secret(run)
     assert not any(secret in seen.read_text() for secret in SECRETS.values())
 
@@ -196,6 +196,16 @@ def test_in_a_monorepo_the_kernels_that_changed_are_built(tmp_path: Path) -> Non
     assert run.returncode == 0 and "build" not in run.started, run.log
 
 
+def dispatched(author: Author, workflow: str, hub: str, server: GitHub, *more: str, **inputs: str) -> Run:
+    """What becomes of a workflow that was started from the Actions tab."""
+    named = {name.replace("_", "-"): value for name, value in inputs.items()}
+    run = author.run(
+        workflow, "workflow_dispatch", *more, payload=ITSELF, inputs=named, hub=hub, api=server.address
+    )
+    assert_no_secret(run)
+    return run
+
+
 @needs_nix
 @pytest.mark.slow
 def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) -> None:
@@ -204,22 +214,9 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
     author = Author(tmp_path, "release", "rollback", "benchmark", replaced=REPLACED | PARTIAL)
     with embedded_hub(tmp_path / "hub") as hub, github() as server:
         api = HfApi(endpoint=hub, token=False)
-        address = f"http://127.0.0.1:{server.server_port}"
-        payload = {"repository": {"full_name": "me/tiny", "visibility": "public"}}
 
         def dispatch(workflow: str, *more: str, **inputs: str) -> Run:
-            given = [
-                part
-                for name, value in inputs.items()
-                for part in ("--input", f"{name.replace('_', '-')}={value}")
-            ]
-            run = author.run(
-                workflow, "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given, *more,
-                "--env", f"GITHUB_API_URL={address}",
-                payload=payload | {"inputs": {one.replace("_", "-"): value for one, value in inputs.items()}},
-            )  # fmt: skip
-            assert_no_secret(run)
-            return run
+            return dispatched(author, workflow, hub, server, *more, **inputs)
 
         dry = dispatch("release", bump="auto", dry_run="true")
         assert dry.returncode == 0, dry.log
@@ -280,6 +277,10 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
         (path,) = (measured.artifacts / f"benchmark-tiny-{CPU_NEW}").glob("*.json")
         report = json.loads(path.read_text())
         assert report["baseline"]["source"].endswith("@v1") and len(report["workloads"]) == 1
+        # What only the job that measures is given is obeyed in nothing there either.
+        measured = dispatch("benchmark", baseline=HOSTILE, only=CPU_NEW, workloads=HOSTILE)
+        assert measured.results["build"] == "success" and measured.results["measure"] == "failure"
+        assert_harmless(measured, tmp_path)
         wrong = KERNEL["benchmarks/benchmark_tiny.py"].replace("return 2 *", "return 3 *")
         author.change({"benchmarks/benchmark_tiny.py": wrong})
         measured = dispatch("benchmark", baseline="v1", only=CPU_NEW, workloads="*")
@@ -325,16 +326,9 @@ def test_in_a_monorepo_one_kernel_is_released_measured_and_rolled_back(tmp_path:
         api = HfApi(endpoint=hub, token=False)
 
         def dispatch(workflow: str, **inputs: str) -> Run:
-            named = {"kernel": "kernels/one"} | {name.replace("_", "-"): inputs[name] for name in inputs}
-            given = [part for name, value in named.items() for part in ("--input", f"{name}={value}")]
-            run = author.run(
-                workflow, "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given,
-                "--env", f"GITHUB_API_URL=http://127.0.0.1:{server.server_port}",
-                payload={"repository": {"full_name": "me/tiny", "visibility": "public"}, "inputs": named},
-            )  # fmt: skip
+            run = dispatched(author, workflow, hub, server, kernel="kernels/one", **inputs)
             assert run.returncode == 0, run.log
             assert set(run.results.values()) == {"success"}, run.log
-            assert_no_secret(run)
             return run
 
         def refs() -> dict[str, str]:
@@ -384,27 +378,26 @@ def test_in_a_monorepo_one_kernel_is_released_measured_and_rolled_back(tmp_path:
     assert git(author.origin, "tag", "--list").split() == ["one/v1.0.0", "one/v1.1.0"]
 
 
+def looked(author: Author, hub: str, server: GitHub) -> Run:
+    """What becomes of the workflow that the clock starts each week."""
+    run = author.run(
+        "freshness", "schedule", payload=ITSELF, hub=hub, api=server.address, secrets={"GITHUB_TOKEN": TOKEN}
+    )
+    assert TOKEN not in run.log
+    return run
+
+
 def test_freshness_keeps_an_issue(tmp_path: Path) -> None:
     author = Author(tmp_path, "freshness")
     with embedded_hub(tmp_path / "hub") as hub, github() as server:
-        address = f"http://127.0.0.1:{server.server_port}"
-
-        def run() -> Run:
-            done = author.run(
-                "freshness", "schedule", "--var", f"KERNEL_HUB={hub}", "--env", f"GITHUB_API_URL={address}",
-                payload={"repository": {"full_name": "me/tiny"}}, secrets={"GITHUB_TOKEN": TOKEN},
-            )  # fmt: skip
-            assert TOKEN not in done.log
-            return done
-
-        done = run()
+        done = looked(author, hub, server)
         assert done.returncode == 0, done.log
         assert done.outputs["look"]["fresh"] == "false"
         (issue,) = server.issues
         assert done.outputs["look"]["issue"] == issue["html_url"]
         assert "kernel-actions/tiny is not on the Hub" in issue["body"] and "not on the Hub" in done.summary
         server.failing = 403
-        done = run()
+        done = looked(author, hub, server)
         assert done.returncode == 1 and "give the job `issues: write`" in done.log
 
 
@@ -412,17 +405,7 @@ def test_freshness_keeps_an_issue(tmp_path: Path) -> None:
 def test_in_a_monorepo_freshness_keeps_one_issue_about_all_kernels(tmp_path: Path) -> None:
     author = Author(tmp_path, "monorepo/freshness", kernels=("kernels/one", "kernels/other"))
     with embedded_hub(tmp_path / "hub") as hub, github() as server:
-
-        def run() -> Run:
-            done = author.run(
-                "freshness", "schedule", "--var", f"KERNEL_HUB={hub}",
-                "--env", f"GITHUB_API_URL=http://127.0.0.1:{server.server_port}",
-                payload={"repository": {"full_name": "me/tiny"}}, secrets={"GITHUB_TOKEN": TOKEN},
-            )  # fmt: skip
-            assert TOKEN not in done.log
-            return done
-
-        done = run()
+        done = looked(author, hub, server)
         assert done.returncode == 0 and done.results == {"look": "success"}, done.log
         assert done.outputs["look"]["fresh"] == "false"
         (issue,) = server.issues
@@ -432,7 +415,7 @@ def test_in_a_monorepo_freshness_keeps_one_issue_about_all_kernels(tmp_path: Pat
             assert f"kernel-actions/{name} is not on the Hub" in done.summary
         # One kernel that cannot be read fails the run, and says which.
         author.change({"kernels/other/build.toml": "[general]\n"})
-        done = run()
+        done = looked(author, hub, server)
         assert done.returncode == 1 and done.results == {"look": "failure"}, done.log
         assert "kernels/other/build.toml" in done.log
         assert len(server.issues) == 1
@@ -441,7 +424,7 @@ def test_in_a_monorepo_freshness_keeps_one_issue_about_all_kernels(tmp_path: Pat
 def test_a_lock_that_cannot_be_updated_is_proposed_to_nobody(tmp_path: Path) -> None:
     # tests/consumers/test_template.py has what is proposed; this repository declares no kernels.
     author = Author(tmp_path, "kernels-lock")
-    run = author.run("kernels-lock", "schedule", payload={"repository": {"full_name": "me/tiny"}})
+    run = author.run("kernels-lock", "schedule", payload=ITSELF)
     assert run.returncode == 1 and run.results["update"] == "failure"
     assert "propose" not in run.started and not author.gh_log.exists()
     assert "pyproject.toml" in run.log
@@ -548,10 +531,6 @@ def test_hostile(what):
 def test_hostile_inputs_end_in_the_plan(tmp_path: Path, workflow: str, inputs: dict[str, str]) -> None:
     author = Author(tmp_path, workflow)
     with embedded_hub(tmp_path / "hub") as hub:
-        given = [part for name, value in inputs.items() for part in ("--input", f"{name}={value}")]
-        run = author.run(
-            Path(workflow).name, "workflow_dispatch", "--var", f"KERNEL_HUB={hub}", *given,
-            payload={"repository": {"full_name": "me/tiny"}, "inputs": inputs},
-        )  # fmt: skip
+        run = author.run(Path(workflow).name, "workflow_dispatch", payload=ITSELF, inputs=inputs, hub=hub)
     assert run.returncode == 1 and run.results == {"plan": "failure"}, run.log
     assert_harmless(run, tmp_path)

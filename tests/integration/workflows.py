@@ -163,16 +163,25 @@ class Author:
         event: str,
         *arguments: str,
         payload: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, str] | None = None,
+        hub: str = "",
+        api: str = "",
         secrets: Mapping[str, str] = SECRETS,
         rules: str = "",
     ) -> Run:
-        """Run a workflow for an event. ``rules`` are what protects the environment of forks."""
+        """Run a workflow for an event; with ``inputs`` as from the Actions tab. ``hub`` and ``api`` are where
+        the Hub and GitHub's API are, and ``rules`` what protects the environment of forks."""
         self._runs += 1
         work = self.folder / f"run-{self._runs}"
         work.mkdir()
         more = list(arguments)
+        for name, value in (inputs or {}).items():
+            more += ["--input", f"{name}={value}"]
+        if hub:
+            more += ["--var", f"KERNEL_HUB={hub}"]
         if payload is not None:
-            (work / "event.json").write_text(json.dumps(payload))
+            value = {**payload, "inputs": inputs} if inputs else payload
+            (work / "event.json").write_text(json.dumps(value))
             more += ["--eventpath", str(work / "event.json")]
         variables = {
             "NIX_REMOTE": f"local?root={self.machine.store}",
@@ -185,6 +194,8 @@ class Author:
             "GIT_CONFIG_KEY_0": f"url.{self.origin}.insteadOf",
             "GIT_CONFIG_VALUE_0": "https://github.com/me/tiny.git",
         }
+        if api:
+            variables["GITHUB_API_URL"] = api
         for name, value in variables.items():
             more += ["--env", f"{name}={value}"]
         for name, value in secrets.items():

@@ -3,6 +3,7 @@ or the new one, whole, and the next run finishes it."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
@@ -94,10 +95,8 @@ def sweep(
     monkeypatch.setattr(preparation, "_planned", lambda *_unused, is_needed: (frozenset(), None, {}))
     old = Kernel(tmp_path / "kernel", "acme/unused")
     old.build()
-    new = Kernel.__new__(Kernel)
-    new.__dict__.update(old.__dict__)
-    new.root = tmp_path / "new"
-    os.system(f"cp -r '{old.root}' '{new.root}'")
+    new = copy.copy(old)
+    new.root = shutil.copytree(old.root, tmp_path / "new")
     (new.root / "CARD.md").write_text("# relu, mended\n")
     new.commit("fix: mend it", rounding="x = 1\n")
     new.build(table=b"\0" + os.urandom(100))

@@ -31,7 +31,7 @@ from kernel_actions.errors import (
 )
 from kernel_actions.local_builder import layout, sources
 from kernel_actions.manifest import Manifest
-from kernel_actions.nix import checks, cli, diagnostics, memory, namespaces, results, store
+from kernel_actions.nix import checks, cli, diagnostics, disk, memory, namespaces, results, store
 from kernel_actions.nix.checks import Source, Wanted
 from kernel_actions.nix.log import Event, Log, Progress, short_name
 from kernel_actions.nix.results import NixBuildReport, Tree
@@ -640,8 +640,7 @@ class _Job:
         }
         free = {}
         for name, path in places.items():
-            while not path.exists() and path != path.parent:
-                path = path.parent
+            path = disk.existing(path)
             with contextlib.suppress(OSError):
                 free[f"{name}, {path}"] = shutil.disk_usage(path).free
         name = min(free, key=lambda name: free[name])

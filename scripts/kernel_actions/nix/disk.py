@@ -74,19 +74,19 @@ def spaces(wanted: Sequence[Need]) -> list[Space]:
     """The file systems that ``wanted`` are on, each with the sum of what it needs."""
     by_device: dict[int, list[Need]] = {}
     for need in wanted:
-        by_device.setdefault(_existing(need.path).stat().st_dev, []).append(need)
+        by_device.setdefault(existing(need.path).stat().st_dev, []).append(need)
     return [
         Space(
             paths=tuple(need.path for need in some),
             what=", ".join(f"{need.what} {console.size(need.size)}" for need in some),
             needed=sum(need.size for need in some),
-            free=shutil.disk_usage(_existing(some[0].path)).free,
+            free=shutil.disk_usage(existing(some[0].path)).free,
         )
         for some in by_device.values()
     ]
 
 
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
     """``path``, or the nearest folder above it that is there."""
     path = path.absolute()
     while not path.exists():
