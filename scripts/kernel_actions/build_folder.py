@@ -53,9 +53,7 @@ def prepare(output: Path) -> Path:
             f"--output is {output}, which is not a folder", repair="choose another folder"
         ) from error
     for folder in (output, work):
-        # Nothing here is a source; git need not ask the author about it.
-        if not (folder / ".gitignore").exists():
-            built.write_whole(folder / ".gitignore", b"*\n")
+        built.hide_from_git(folder)
     return work
 
 

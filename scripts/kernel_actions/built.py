@@ -211,6 +211,13 @@ def write_changed(path: Path, text: str) -> None:
     write_whole(path, text.encode())
 
 
+def hide_from_git(folder: Path) -> None:
+    """Have git take nothing in a folder of what was made for a change, unless its author has said what it
+    is to take."""
+    if not (folder / ".gitignore").exists():
+        write_whole(folder / ".gitignore", b"*\n")
+
+
 @contextlib.contextmanager
 def written_whole(path: Path, mode: int = 0o644) -> Iterator[BinaryIO]:
     """A file to write and to read again, which is ``path`` once that is done; until then only this user can

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_actions import (
     build,
+    build_folder,
     built,
     compliance,
     console,
@@ -127,7 +128,9 @@ def run(options: Options) -> int:
     demo = settings.load(kernel_dir).demo
     progress = Progress((*_STAGES, "picture") if demo else _STAGES)
     work = output / ".pipeline"
+    build_folder.check(kernel_dir, output, ())
     work.mkdir(parents=True, exist_ok=True)
+    built.hide_from_git(output)
     try:
         # One at a time in a folder: they would share the variant, the reports and the Hub's data.
         with process.locked(work / "lock", "Another pipeline is running in this folder"):

@@ -166,6 +166,15 @@ def test_wrong_input_is_one_line(
     assert "Traceback" not in finished.stderr
 
 
+@pytest.mark.parametrize("output", [".", "csrc"])
+def test_sources_are_no_place_for_what_is_built(built_copy: Path, output: str) -> None:
+    finished = kernel_actions(built_copy, "pipeline", "--output", output)
+    assert finished.returncode == 2
+    assert "choose a folder for what is built" in finished.stderr
+    assert finished.stderr.count("\n") == 1
+    assert git(built_copy, "status", "--porcelain") == ""
+
+
 def test_a_hub_that_is_down(built_copy: Path) -> None:
     finished = kernel_actions(built_copy, "pipeline", "--hub", "http://127.0.0.1:9")
     assert finished.returncode == 3

@@ -142,6 +142,7 @@ def test_all_that_is_missing_is_in_the_table_and_one_line_says_it(kernel: Kernel
     )
     value = json.loads(command(kernel.root, "release", "--hub", address, "--format", "json").stdout)
     assert [one["variant"] for one in value["missing"]] == [CUDA, CPU, CPU]
+    assert value["report"].endswith("build/report.html")
 
 
 def test_a_release_that_is_refused_leaves_a_page_and_one_summary(
@@ -160,6 +161,7 @@ def test_a_release_that_is_refused_leaves_a_page_and_one_summary(
     page = (kernel.root / "build" / "report.html").read_text()
     assert "was not built" in page and "Failed" in page
     assert "build/report.html" in outputs.read_text()
+    assert "\nReport: " in finished.stdout
 
 
 def test_a_hub_that_others_use_is_strict(

@@ -182,7 +182,7 @@ def test_a_dry_run_needs_no_build_and_changes_nothing(
     assert "relu 1.0.0 → 1.1.0: 1 commit with a new feature" in finished.stdout
     assert "torch-cpu   replace" in finished.stdout
     assert "- **api**: add gelu" in finished.stdout
-    assert finished.stdout.endswith("\nDry run, nothing was changed\n")
+    assert finished.stdout.endswith("\nDry run, nothing was changed\nReport: build/report.html\n")
     assert (heads(api, repo_id), hub_tags(api, repo_id), kernel.tags()) == before
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel_actions import cli, coverage, markdown
+from kernel_actions import cli, coverage, markdown, report
 from kernel_actions.errors import WrongInput
 from kernel_actions.report import page, reading, summary
 from kernel_actions.report.model import Finding, Report, Tests, VariantReport
@@ -415,6 +415,13 @@ def test_the_command_writes_a_page_and_a_summary(
     assert "17" in made.read_text()
     assert (tmp_path / "GITHUB_STEP_SUMMARY").read_text().startswith("### ❌ grayscale: 17 missing, 1 built")
     assert str(made) in (tmp_path / "GITHUB_OUTPUT").read_text()
+    assert (made.parent / ".gitignore").read_text() == "*\n"
+
+
+def test_git_sees_a_page_in_a_folder_that_was_there_as_before(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    report.write(Report("x"), tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["report.html"]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
+from kernel_actions import built
 from kernel_actions.errors import WrongInput, WrongSurroundings
 
 # From this size on, in bytes, the Hub keeps a file as LFS whatever it holds.
@@ -494,9 +495,8 @@ def open_store(folder: Path) -> Iterator[Store]:
         lock.close()
         raise WrongSurroundings(f"{folder / 'hub.sqlite3'} cannot be used: {error}") from error
     try:
-        if ".gitignore" not in names:
-            # In a kernel's folder, where it is unless --data says otherwise, these were files not committed.
-            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+        # It is in a kernel's folder unless --data says otherwise.
+        built.hide_from_git(folder)
         yield store
     finally:
         store.close()

@@ -54,18 +54,18 @@ class Shown:
         page = self._report(error)
         if self._form == "json":
             with github.untrusted_output():
-                print(json.dumps(self._as_json(), indent=2))
+                print(json.dumps(self._as_json(page), indent=2))
             return
         if self._form == "github" and page:
             # Also of a dry run, and of one that failed: that is when it is read.
             github.set_outputs({"report": page})
-        if self.released is None:
-            if kind is None:
-                print("Dry run, nothing was changed")
-            return
-        for line in _outcome(self.released):
+        for line in _outcome(self.released) if self.released is not None else []:
             print(printable(line))
-        if self._form == "github":
+        if self.released is None and kind is None:
+            print("Dry run, nothing was changed")
+        if page:
+            print(f"Report: {printable(page)}", flush=True)
+        if self.released is not None and self._form == "github":
             github.set_outputs({"staged": self.released.staged, "commit": self.released.commit})
 
     def _report(self, error: BaseException | None) -> str:
@@ -75,15 +75,13 @@ class Shown:
             made = of_release.made(self._prepared, self.released, self._missing, self.watch.steps, problem)
             if self._form == "github":
                 github.add_summary(_summary(self._plan, self.released, self._missing, made))
-            page = self._prepared.build_dir / report.FILE_NAME
-            report.write(made, page)
+            return str(report.write(made, self._prepared.build_dir))
         except (KernelActionsError, OSError) as unreported:
             # What was released is released, whoever hears of it.
             console.say(printable(f"kernel-actions: warning: there is no report: {unreported}"))
             return ""
-        return str(page)
 
-    def _as_json(self) -> dict[str, Any]:
+    def _as_json(self, page: str) -> dict[str, Any]:
         released = self.released
         return {
             **self._plan.as_json(),
@@ -95,6 +93,7 @@ class Shown:
             "released_commit": released.commit if released else "",
             "sent": released.size if released else 0,
             "done": list(released.tagged.done) if released and released.tagged else [],
+            "report": page,
         }
 
 

@@ -33,8 +33,11 @@ def run(options: Options) -> int:
     kernel_dir = options.kernel_dir
     folders = [Path(one) for one in options.reports] or [kernel_dir / "build"]
     made = reading.read([one for one in folders if options.reports or one.exists()], kernel_dir)
-    target = Path(options.output) if options.output else kernel_dir / "build" / FILE_NAME
-    write(made, target)
+    if options.output:
+        target = Path(options.output)
+        built.write_whole(target, page.page(made).encode())
+    else:
+        target = write(made, kernel_dir / "build")
     if options.format == "json":
         print(json.dumps({**made.as_json(), "page": str(target)}, indent=2))
         return EXIT_DONE
@@ -47,9 +50,15 @@ def run(options: Options) -> int:
     return EXIT_DONE
 
 
-def write(report: Report, target: Path) -> None:
-    """Write the page of ``report``, whole or not at all."""
-    built.write_whole(target, page.page(report).encode())
+def write(report: Report, build_dir: Path) -> Path:
+    """Write the page of ``report`` into the folder of what is built, whole or not at all, and return its
+    path. Git overlooks the folder if it was not there."""
+    is_new = not build_dir.exists()
+    path = build_dir / FILE_NAME
+    built.write_whole(path, page.page(report).encode())
+    if is_new:
+        built.hide_from_git(build_dir)
+    return path
 
 
 def _print(made: Report) -> None:

@@ -159,7 +159,7 @@ def _make_folder(output: Path) -> None:
     if not output.exists():
         output.mkdir(parents=True)
         if git.root(output) is not None:
-            built.write_whole(output / ".gitignore", b"*\n")
+            built.hide_from_git(output)
 
 
 def _files(folder: Path) -> dict[str, Path]:
