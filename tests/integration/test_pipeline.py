@@ -110,6 +110,8 @@ def test_a_failing_test_is_not_published(built_copy: Path) -> None:
         finished = kernel_actions(built_copy, "pipeline")
         assert finished.returncode == 1
         assert "tests/kernel/test_wrong.py:5: " in finished.stderr.splitlines()[-1]
+        # What pytest says is seen while it says it.
+        assert "\ntests/kernel/test_wrong.py F" in finished.stderr.partition("[3/9] test\n")[2]
         assert _table(finished.stdout)["compliance"] == "not reached"
 
 
