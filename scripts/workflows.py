@@ -77,19 +77,6 @@ class Edit(NamedTuple):
         return text.replace(self.old, self.new)
 
 
-class End(NamedTuple):
-    """Where a template ends for a monorepo: before the last place that has ``before``."""
-
-    before: str
-
-    def put_into(self, text: str) -> str:
-        """``text`` up to there. Raises ``ValueError`` where it has no such place."""
-        kept, found, _ = text.rpartition(self.before)
-        if not found:
-            raise ValueError(f"there is no {self.before!r}")
-        return kept
-
-
 class Reusable(NamedTuple):
     """What makes a reusable workflow of a template: its inputs beside those of ``workflow_dispatch``, and its
     secrets, each with what it is for."""
@@ -126,7 +113,7 @@ _ONE_KERNEL = (
 )
 _ONE_RELEASE = Edit("  group: release\n", "  group: release-${{ inputs.kernel }}\n")
 _DISCOVER = "discover: . # every folder with a build.toml\n"
-MONOREPO: Mapping[str, tuple[Edit | End, ...]] = {
+MONOREPO: Mapping[str, tuple[Edit, ...]] = {
     "benchmark": (
         *_ONE_KERNEL,
         Edit("run-name: Benchmark against", "run-name: Benchmark ${{ inputs.kernel }} against"),
@@ -155,13 +142,6 @@ MONOREPO: Mapping[str, tuple[Edit | End, ...]] = {
             "          # Where no kernel is concerned there is nothing to build.\n"
             '          [ "$PLAN $COUNT" != "success 0" ] || exit 0\n'
             '          if [ "$PLAN $BUILD $TEST" !=',
-        ),
-        # Without the steps that make one table of all test reports, which is of one kernel.
-        End("      - uses: actions/checkout@"),
-        Edit(
-            "    permissions:\n      contents: read # to check the kernel out\n"
-            "    steps:\n      - name: Nothing was skipped\n",
-            "    permissions: {}\n    steps:\n      - name: Nothing was skipped\n",
         ),
     ),
     "freshness": (
@@ -253,7 +233,7 @@ def _declared(made: Reusable, dispatched: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"      {name}:", f"        description: {description}", "        required: false")
 
 
-def for_monorepo(name: str, edits: tuple[Edit | End, ...]) -> str:
+def for_monorepo(name: str, edits: tuple[Edit, ...]) -> str:
     """The template for a monorepo."""
     source = TEMPLATES / f"{name}.yml"
     text = _read(source)
@@ -262,7 +242,7 @@ def for_monorepo(name: str, edits: tuple[Edit | End, ...]) -> str:
     return text
 
 
-def _put(change: Input | Edit | End, text: str, source: Path) -> str:
+def _put(change: Input | Edit, text: str, source: Path) -> str:
     try:
         return change.put_into(text)
     except ValueError as error:

@@ -274,6 +274,7 @@ MATRIX = Command(
         Output("tests", "Those of the jobs that can be tested, for a job that tests on matrix.test_runner."),
         Output("test-count", "Number of jobs in tests. Skip the test job when it is 0."),
         Output("held-back", "Number of variants that untrusted keeps from being built or tested."),
+        Output("variants", "The planned variants, as kernel/variant: what test's expect takes."),
         Output("kernels", 'The planned kernels, as {"include": [{"kernel": ..., "dir": ...}]}.'),
         Output("filtered", "What was left out, as a JSON list, each with its reason."),
         Output("builder", "The builder's repository and commit, as JSON; null where kernels have several."),
@@ -410,7 +411,12 @@ TEST = Command(
             "Show the test reports below this folder as one table, variant by GPU, in place of testing, and "
             "fail unless all passed.",
         ),
-        Option("expect", "With merge: variants that have to be there, as in the plan.", repeatable=True),
+        Option(
+            "expect",
+            "With merge: variants that have to be there, as in the plan; those of several kernels as "
+            "kernel/variant.",
+            repeatable=True,
+        ),
         Option("junit", "Write a JUnit report to this file."),
         FORMAT,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 ACT = Path(sysconfig.get_path("scripts")) / "act"
@@ -118,14 +120,42 @@ def suite() -> Path:
     for path in (ROOT / "action.yml", *ROOT.glob("*/action.yml")):
         (folder / path.relative_to(ROOT)).parent.mkdir(exist_ok=True)
         shutil.copy2(path, folder / path.relative_to(ROOT))
+    workflows = Path(".github", "workflows")
+    (folder / workflows).mkdir(parents=True)
+    for path in (ROOT / workflows).glob("*.yml"):
+        # act does not know `$/`, the repository and the commit of the workflow that was called.
+        text = re.sub(r"uses: \$/([a-z-]+)", r"uses: org/kernel-actions/\1@v1", path.read_text())
+        (folder / workflows / path.name).write_text(text)
     return folder
 
 
+def caller(workflow: str, event: str, inputs: Mapping[str, object] | None = None) -> str:
+    """A workflow that calls a reusable one as other repositories do, with the permissions that it needs."""
+    called = yaml.safe_load((ROOT / ".github" / "workflows" / f"{workflow}.yml").read_text())
+    permissions: dict[str, str] = {}
+    for job in called["jobs"].values():
+        for name, level in job["permissions"].items():
+            permissions[name] = "write" if "write" in (level, permissions.get(name)) else level
+    job = {
+        "permissions": permissions,
+        "uses": f"org/kernel-actions/.github/workflows/{workflow}.yml@v1",
+        "with": dict(inputs or {}),
+        "secrets": "inherit",
+    }
+    # JSON is YAML, too.
+    return json.dumps({"name": "Mine", "on": event, "permissions": {}, "jobs": {"mine": job}}, indent=2)
+
+
 def act(
-    root: Path, work: Path, event: str, *arguments: str, workflow: str = "build-and-test"
+    root: Path,
+    work: Path,
+    event: str,
+    *arguments: str,
+    workflow: str = "build-and-test",
+    actions: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a workflow of ``root`` for ``event``, with this repository as org/kernel-actions@v1, and with
-    the folders of ``stubs`` for the actions of GitHub."""
+    """Run a workflow of ``root`` for ``event``, with this repository (or its copy ``actions``) as
+    org/kernel-actions@v1, and with the folders of ``stubs`` for the actions of GitHub."""
     for folder in ("artifacts", "home", "cache"):
         (work / folder).mkdir(parents=True, exist_ok=True)
     text = "".join(path.read_text() for path in (ROOT / "templates" / "workflows").glob("*.yml"))
@@ -138,7 +168,7 @@ def act(
         [
             ACT, event, "-W", f".github/workflows/{workflow}.yml",
             "-P", "ubuntu-latest=-self-hosted", "-P", "self-hosted=-self-hosted",
-            "--no-cache-server", f"--local-repository=org/kernel-actions@v1={suite()}", *local,
+            "--no-cache-server", f"--local-repository=org/kernel-actions@v1={actions or suite()}", *local,
             "--env", f"ARTIFACTS={work / 'artifacts'}", *arguments,
         ],
         cwd=root,

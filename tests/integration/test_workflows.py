@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import ROOT, embedded_hub, git
+from tests.integration.conftest import embedded_hub, git
 from tests.integration.github_api import TOKEN, GitHub, github
 from tests.integration.workflows import KERNEL, PARTIAL, REPLACED, SECRETS, Author, Run, pull_request
 from tests.nix.conftest import CPU_NEW, CUDA, nix_is_missing
@@ -31,7 +31,7 @@ needs_nix = pytest.mark.skipif(nix_is_missing(), reason="Nix is not installed")
 
 def ran(run: Run, job: str) -> set[str]:
     """The names that jobs of a matrix had, of those that began with ``job``."""
-    return set(re.findall(rf"^\[[^/\]]+/{job} (\S+?)(?:-\d)?\s*\]", run.log, re.MULTILINE))
+    return set(re.findall(rf"^\[[^\]]*/{job} (?:\S+ for )?(\S+?)(?:-\d)?\s*\]", run.log, re.MULTILINE))
 
 
 def assert_no_secret(run: Run) -> None:
@@ -55,6 +55,7 @@ def test_a_push_is_built_by_nix_and_tested(tmp_path: Path) -> None:
     report = json.loads(path.read_text())
     assert (report["verdict"], report["passed"]) == ("passed", 1)
     assert "untested, as kernel-actions.toml allows" in run.log
+    assert "### ⚠️ Tests of 2 variants: 1 passed" in run.summary
     assert_no_secret(run)
 
 
@@ -67,6 +68,8 @@ def test_a_test_that_fails_fails_the_gate_and_is_reported(tmp_path: Path) -> Non
     assert run.returncode == 1
     assert run.results["tested"] == run.results["test"] == "failure"
     assert "assert 6 == 7" in run.log
+    # The table of all is there above all when something failed.
+    assert "### ❌ Tests of 2 variants: 0 passed" in run.summary
     # The report of the failure is handed over all the same.
     (path,) = (run.artifacts / f"tested-tiny-{CPU_NEW}").iterdir()
     assert json.loads(path.read_text())["verdict"] == "failed"
@@ -85,17 +88,27 @@ def test_what_does_not_compile_is_not_tested_and_fails_the_gate(tmp_path: Path) 
 
 @needs_nix
 @pytest.mark.slow
-def test_a_fork_gets_hosted_runners_and_no_secret(tmp_path: Path) -> None:
-    author = Author(tmp_path, "build-and-test")
+@pytest.mark.parametrize("template", ["build-and-test", "monorepo/build-and-test", "called"])
+def test_a_fork_gets_hosted_runners_and_no_secret(tmp_path: Path, template: str) -> None:
+    is_called = template == "called"
+    kernel = "kernels/tiny" if template.startswith("monorepo") else "."
+    author = Author(tmp_path, *([] if is_called else [template]), kernels=[kernel] if kernel != "." else [])
+    if is_called:
+        inputs = {"scope": "release", "test-environment": "current"}
+        author.add_caller("build-and-test", "pull_request", inputs)
+    base = git(author.root, "rev-parse", "HEAD").strip()
     seen = tmp_path / "seen"
-    author.change({"tests/test_tiny.py": KERNEL["tests/test_tiny.py"] + SPY.format(seen=str(seen))})
-    run = author.run("build-and-test", "pull_request", payload=pull_request(fork=True))
+    spying = KERNEL["tests/test_tiny.py"] + SPY.format(seen=str(seen))
+    author.change({f"{kernel}/tests/test_tiny.py": spying})
+    payload = pull_request(fork=True, base=base)
+    run = author.run("mine" if is_called else "build-and-test", "pull_request", payload=payload)
     # What hosted runners can do is done; the job for the GPU's runner is not even started.
-    assert run.results["approve"] == run.results["build"] == run.results["test"] == "success"
+    assert run.results["approve"] == run.results["build"] == run.results["test"] == "success", run.log
     assert ran(run, "Build") == {CPU_NEW, CUDA} and ran(run, "Test") == {CPU_NEW}
     # That is not enough to be merged.
     assert run.returncode == 1 and run.results["tested"] == "failure"
     assert run.outputs["plan"]["held-back"] == "1"
+    assert f"tiny/{CUDA}: was not tested" in run.summary.replace("\\", "")
     assert_no_secret(run)
     assert not any(secret in seen.read_text() for secret in SECRETS.values())
 
@@ -113,27 +126,10 @@ def test_a_fork_gets_all_runners_once_somebody_had_to_approve(tmp_path: Path) ->
 
 @needs_nix
 @pytest.mark.slow
-def test_the_reusable_workflow_does_what_its_template_does(tmp_path: Path) -> None:
+def test_what_a_caller_gives_the_reusable_workflow_counts(tmp_path: Path) -> None:
     author = Author(tmp_path)
-    text = (ROOT / ".github" / "workflows" / "build-and-test.yml").read_text()
-    # act does not know `$/`, nor another repository's workflow.
-    text = re.sub(r"\$/([a-z-]+)", r"org/kernel-actions/\1@v1", text)
-    text = text.replace("free-disk: true", REPLACED["free-disk: true"])
-    caller = f"""\
-name: Mine
-on: push
-permissions: {{}}
-jobs:
-  kernel:
-    permissions: {{contents: read, actions: read}}
-    uses: ./.github/workflows/called.yml
-    with:
-      kernel-dir: .
-      scope: release
-      only: {CPU_NEW}
-      test-environment: current
-"""
-    author.change({".github/workflows/called.yml": text, ".github/workflows/mine.yml": caller})
+    inputs = {"kernel-dir": ".", "scope": "release", "only": CPU_NEW, "test-environment": "current"}
+    author.add_caller("build-and-test", "push", inputs)
     run = author.run("mine", "push", payload=PUSH)
     assert run.returncode == 0, run.log
     assert run.artifact(f"built-tiny-{CPU_NEW}") and not run.artifact(f"built-tiny-{CUDA}")
@@ -141,21 +137,25 @@ jobs:
     assert json.loads(path.read_text())["environment"]["kind"] == "current"
 
 
-def test_the_sources_of_a_pull_request_are_checked(tmp_path: Path) -> None:
-    author = Author(tmp_path, "pr-compliance")
+@pytest.mark.parametrize("is_called", [False, True], ids=["template", "called"])
+def test_the_sources_of_a_pull_request_are_checked(tmp_path: Path, is_called: bool) -> None:
+    author = Author(tmp_path, *([] if is_called else ["pr-compliance"]))
+    if is_called:
+        author.add_caller("pr-compliance", "pull_request")
+    workflow = "mine" if is_called else "pr-compliance"
     base = git(author.root, "rev-parse", "HEAD").strip()
     source = KERNEL["torch-ext/tiny/__init__.py"]
     author.change(
         {"torch-ext/tiny/__init__.py": source + "\n\ndef thrice(value: int) -> int:\n    return 3 * value\n"}
     )
     for fork in (False, True):
-        run = author.run("pr-compliance", "pull_request", payload=pull_request(fork=fork, base=base))
+        run = author.run(workflow, "pull_request", payload=pull_request(fork=fork, base=base))
         assert run.returncode == 0, run.log
         assert_no_secret(run)
     # A public name that is gone while the version stays: what the base is looked at for.
     author.change({"torch-ext/tiny/__init__.py": source.replace("twice", "thrice")})
     for fork in (False, True):
-        run = author.run("pr-compliance", "pull_request", payload=pull_request(fork=fork, base=base))
+        run = author.run(workflow, "pull_request", payload=pull_request(fork=fork, base=base))
         assert run.returncode == 1 and run.results == {"compliance": "failure"}
         assert "KA4" in run.summary and "torch-ext/tiny/__init__.py" in run.log
         assert_no_secret(run)
@@ -194,6 +194,17 @@ def test_in_a_monorepo_the_kernels_that_changed_are_built(tmp_path: Path) -> Non
     author.change({"README.md": "# Many kernels\n"})
     run = author.run("build-and-test", "push", payload=PUSH | {"before": base})
     assert run.returncode == 0 and "build" not in run.started, run.log
+    # Of both, and a test of one fails: one summary has all, with that one first.
+    failing = (author.root / "kernels/other/tests/test_other.py").read_text().replace("== 6", "== 7")
+    author.change(
+        {"kernels/other/tests/test_other.py": failing, "kernels/one/torch-ext/one/more.py": '"""Most."""\n'}
+    )
+    run = author.run("build-and-test", "pull_request", payload=pull_request(fork=False, base=base))
+    assert run.returncode == 1 and run.results["test"] == run.results["tested"] == "failure"
+    _, found, table = run.summary.partition("### ❌ Tests of 4 variants of 2 kernels: 1 passed")
+    assert found, run.summary
+    failed, passed = (table.index(one) for one in ("❌ other: 2 variants, 0 passed", "✅ one: 2 variants"))
+    assert table.index("other/") < failed < passed
 
 
 def dispatched(author: Author, workflow: str, hub: str, server: GitHub, *more: str, **inputs: str) -> Run:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kernel_actions.local_builder import project
 
-from tests.integration.conftest import ROOT, act, git
+from tests.integration.conftest import ROOT, act, caller, git, suite
 from tests.nix.conftest import CPU_NEW, CUDA, FILES, Machine, commit, make_kernel, write, write_lock
 
 TEMPLATES = ROOT / "templates" / "workflows"
@@ -86,8 +86,8 @@ REPLACED = {
 # What an embedded Hub takes for a release: some of the variants.
 PARTIAL = {
     "          complete: true\n": "",
-    "          hub: ${{ vars.KERNEL_HUB }}\n          token:": "          partial: true\n"
-    "          hub: ${{ vars.KERNEL_HUB }}\n          token:",
+    "          token: ${{ secrets.HF_TOKEN }}\n": "          partial: true\n"
+    "          token: ${{ secrets.HF_TOKEN }}\n",
 }
 # In place of gh: says who has to approve, and writes down what else it was asked.
 GH = """#!/usr/bin/env bash
@@ -139,6 +139,7 @@ class Author:
         (folder / "bin" / "gh").write_text(GH)
         (folder / "bin" / "gh").chmod(0o755)
         self.gh_log = folder / "gh.log"
+        self._suite = suite()
         self._runs = 0
         for name in templates:
             self.add(name, replaced)
@@ -149,6 +150,24 @@ class Author:
         for old, new in replaced.items():
             text = text.replace(old, new)
         write(self.root, {f".github/workflows/{Path(template).name}.yml": text})
+        commit(self.root)
+
+    def add_caller(
+        self,
+        workflow: str,
+        event: str,
+        inputs: Mapping[str, object] | None = None,
+        replaced: Mapping[str, str] = REPLACED,
+    ) -> None:
+        """Add a workflow ``mine``, which calls a reusable one, with what is ``replaced`` of that."""
+        if self._suite == suite():
+            self._suite = shutil.copytree(suite(), self.folder / "suite")
+        called = self._suite / ".github" / "workflows" / f"{workflow}.yml"
+        text = called.read_text()
+        for old, new in replaced.items():
+            text = text.replace(old, new)
+        called.write_text(text)
+        write(self.root, {".github/workflows/mine.yml": caller(workflow, event, inputs)})
         commit(self.root)
 
     def change(self, files: Mapping[str, str], message: str = "feat: change") -> None:
@@ -200,7 +219,7 @@ class Author:
             more += ["--env", f"{name}={value}"]
         for name, value in secrets.items():
             more += ["--secret", f"{name}={value}"]
-        finished = act(self.root, work, event, "--json", *more, workflow=workflow)
+        finished = act(self.root, work, event, "--json", *more, workflow=workflow, actions=self._suite)
         done = read(finished, work / "artifacts")
         # For whoever wants to know why a test has failed.
         (work / "log.txt").write_text(done.log)

@@ -27,7 +27,7 @@ CPU = TestReport("torch213-cxx11-cpu-x86_64-linux", "d3", 5, 0, 0, 1.0, None, ()
 def put(folder: Path, *reports: TestReport) -> Path:
     for number, report in enumerate(reports):
         path = folder / f"job{number}" / f"{report.variant}.test-report.json"
-        path.parent.mkdir()
+        path.parent.mkdir(parents=True)
         path.write_text(json.dumps(report.as_json()))
     return folder
 
@@ -61,11 +61,61 @@ def test_what_fails_a_merge(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "test-reports.json").read_text())["verdict"] == "failed"
 
 
+def test_the_reports_of_several_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
+    # Variants of different kernels have the same names, and are of different files.
+    alone = replace(CPU, kernel="add")
+    put(tmp_path / "reports", alone, replace(CPU, kernel="mul", digest="d9"), replace(FAILED, kernel="mul"))
+    wanted = [f"add/{CPU.variant}", f"mul/{CPU.variant}", f"mul/{PASSED.variant}", f"sub/{CPU.variant}"]
+    with pytest.raises(KernelFailed) as raised:
+        merging.merge(tmp_path / "reports", wanted, "github")
+    assert [error.what for error in raised.value.all] == [
+        "mul/cu130 failed its test",
+        f"sub/{CPU.variant}: was not tested",
+    ]
+    # What has to be looked at comes first.
+    summary = (tmp_path / "summary").read_text()
+    said = [line for line in summary.splitlines() if line and line[0] in "#❌✅-"]
+    assert said == [
+        "### ❌ Tests of 4 variants of 3 kernels: 18 passed",
+        "- mul/cu130 failed its test",
+        f"- sub/{CPU.variant}: was not tested".replace("_", r"\_"),
+        "❌ mul: 2 variants, 13 passed",
+        "❌ sub: 1 variant, 0 passed",
+        "✅ add: 1 variant, 5 passed",
+    ]
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert rows == [f"mul/{CPU.variant}", f"mul/{PASSED.variant}", f"sub/{CPU.variant}", f"add/{CPU.variant}"]
+    # One of that name was tested, but it is another kernel's; where there is one, its name need not be given.
+    put(tmp_path / "one", alone)
+    assert merging.merge(tmp_path / "one", [CPU.variant], "table") == 0
+    with pytest.raises(KernelFailed, match=f"mul/{CPU.variant}: was not tested"):
+        merging.merge(tmp_path / "one", [f"mul/{CPU.variant}"], "table")
+
+
+def test_the_grids_of_many_kernels_are_folded_unless_something_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
+    reports = [replace(CPU, kernel=f"kernel-{number}") for number in range(4)]
+    put(tmp_path / "reports", *reports, replace(FAILED, kernel="kernel-9"))
+    with pytest.raises(KernelFailed):
+        merging.merge(tmp_path / "reports", [], "github")
+    summary = (tmp_path / "summary").read_text()
+    assert "\n❌ kernel-9: 1 variant, 8 passed\n" in summary
+    assert summary.count("<details><summary>✅ kernel-") == 4
+    assert summary.index("kernel-9") < summary.index("✅ kernel-0")
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"verdict": "passed", "passed": 0}, {"verdict": "untested"}, {"passed": "9"}, {"passed": True},
-        {"schema": 9}, {"variant": None}, {"failed": 1}, {"verdict": "fine"},
+        {"schema": 9}, {"variant": None}, {"kernel": 7}, {"failed": 1}, {"verdict": "fine"},
     ],
 )  # fmt: skip
 def test_a_report_that_contradicts_itself(tmp_path: Path, change: dict[str, object]) -> None:

@@ -147,6 +147,7 @@ def test_untrusted_code_gets_hosted_runners_alone(
     assert "is built on self-hosted, linux, which untrusted code does not get" in reasons
     assert "kept from runners that are not GitHub's" in out
     assert json.loads(others["kernels"])["include"] == [{"kernel": "edge", "dir": str(kernel)}]
+    assert others["variants"].split() == [f"edge/{name}" for name in built]
 
 
 @pytest.mark.parametrize(

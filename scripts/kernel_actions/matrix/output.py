@@ -60,7 +60,9 @@ def _print_github(matrix: Matrix) -> None:
     jobs = _compact({"include": value["include"]})
     tests = _compact({"include": [job.as_json() for job in matrix.tests]})
     kernels = _compact({"include": [{"kernel": one.name, "dir": one.directory} for one in matrix.kernels]})
-    room = _MOST_OUTPUT // 2 - len(jobs) - len(tests) - len(kernels) - _SMALL_OUTPUTS
+    names = dict.fromkeys(f"{part.kernel}/{part.variant.name}" for job in matrix.jobs for part in job.parts)
+    variants = " ".join(names)
+    room = _MOST_OUTPUT // 2 - sum(map(len, (jobs, tests, kernels, variants))) - _SMALL_OUTPUTS
     if room < 0:
         raise WrongInput(
             f"the matrix of {len(matrix.jobs)} jobs is larger than the 1 MiB that GitHub passes on",
@@ -74,6 +76,7 @@ def _print_github(matrix: Matrix) -> None:
             "tests": tests,
             "test-count": str(len(matrix.tests)),
             "held-back": str(matrix.held_back),
+            "variants": variants,
             "kernels": kernels,
             "filtered": _fitting(value["filtered"], room),
             "builder": _compact(value["builder"]),

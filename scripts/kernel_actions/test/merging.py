@@ -1,4 +1,4 @@
-"""The reports of many variants, from many machines, as one table: variant × GPU."""
+"""The reports of many variants, of one kernel or of many, from many machines, as one table: variant × GPU."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ FILE_NAME = "test-reports.json"
 _LARGEST = 50_000_000
 _MOST = 10_000
 _CPU = "no GPU"
+# Of more kernels, the grids of those that passed are folded.
+_FEW_KERNELS = 3
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A report: of which variant, the digest of the files that were tested, on which GPU (``None``: on
-    none), the verdict, the counts, and why it has not passed or may go untested."""
+    """A report: of which kernel and variant, the digest of the files that were tested, on which GPU
+    (``None``: on none), the verdict, the counts, and why it has not passed or may go untested."""
 
+    kernel: str
     variant: str
     digest: str | None
     gpu: str | None
@@ -46,7 +49,7 @@ class Entry:
 
 def merge(folder: Path, variants: Sequence[str], form: str) -> int:
     """The command ``test --merge``: read the reports below ``folder``, show one table, and write them as one
-    file. ``variants`` are those that have to be there.
+    file. ``variants`` are those that have to be there, as ``variant`` or as ``kernel/variant``.
 
     Raises ``KernelFailed`` when one has not passed, is missing, or when reports are about different files.
     """
@@ -55,14 +58,15 @@ def merge(folder: Path, variants: Sequence[str], form: str) -> int:
     entries = read_all(folder)
     if not entries:
         raise KernelFailed("holds no test reports, so that nothing was tested", where=Place(folder))
-    missing = sorted(set(variants) - {one.variant for one in entries})
+    found = {one.variant for one in entries} | {f"{one.kernel}/{one.variant}" for one in entries}
+    missing = sorted(set(variants) - found)
     built.write_json(folder / FILE_NAME, as_json(entries, missing))
     if form == "json":
         print(json.dumps(as_json(entries, missing), indent=2))
     else:
         header, rows = table(entries, missing)
         print(console.table(header, rows))
-        for one in _untested(entries):
+        for one in _untested(entries, missing):
             print(one)
     if form == "github":
         github.add_summary(summary(entries, missing))
@@ -75,19 +79,68 @@ def merge(folder: Path, variants: Sequence[str], form: str) -> int:
 
 
 def summary(entries: Sequence[Entry], missing: Sequence[str]) -> str:
-    """The merged reports as Markdown: the verdict, why, the grid, and each variant on each GPU."""
+    """The merged reports as Markdown: the verdict, why, each kernel's grid, and each variant on each GPU."""
     errors = _errors(entries, missing)
-    count = len({one.variant for one in entries} | set(missing))
+    kernels = _by_kernel(entries, missing)
+    counted = console.counted(sum(one.count for one in kernels), "variant")
+    if len(kernels) > 1:
+        counted += f" of {len(kernels)} kernels"
     passed = sum(one.passed for one in entries)
-    verdict: markdown.Verdict = "failed" if errors else "warned" if _untested(entries) else "passed"
+    verdict: markdown.Verdict = "failed" if errors else "warned" if _untested(entries, missing) else "passed"
     header, rows = table(entries, missing)
     return markdown.join(
-        markdown.heading(verdict, f"Tests of {console.counted(count, 'variant')}: {passed} passed"),
+        markdown.heading(verdict, f"Tests of {counted}: {passed} passed"),
         markdown.bullets(one.what for one in errors),
-        coverage.as_markdown(coverage.grid(_places(entries, missing))),
-        markdown.bullets(_untested(entries)),
+        *(_kernel_summary(one, len(kernels)) for one in kernels),
+        markdown.bullets(_untested(entries, missing)),
         markdown.details("Each variant", markdown.table(tuple(map(markdown.text, header)), rows)),
     )
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """What there is of a kernel: its reports, and its variants that have none."""
+
+    name: str
+    entries: tuple[Entry, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of its variants."""
+        return len({one.variant for one in self.entries}) + len(self.missing)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether anything of it makes a merge fail."""
+        return bool(_errors(self.entries, self.missing))
+
+
+def _by_kernel(entries: Sequence[Entry], missing: Sequence[str]) -> list[_Kernel]:
+    """The kernels, those first of which something failed. A variant that is asked for without its kernel is
+    of the only one."""
+    names = {one.kernel for one in entries}
+    only = names.pop() if len(names) == 1 else ""
+    found: dict[str, tuple[list[Entry], list[str]]] = {}
+    for one in entries:
+        found.setdefault(one.kernel, ([], []))[0].append(one)
+    for name in missing:
+        kernel, _, variant = name.rpartition("/")
+        found.setdefault(kernel or only, ([], []))[1].append(variant)
+    kernels = [_Kernel(name, tuple(here), tuple(gone)) for name, (here, gone) in found.items()]
+    return sorted(kernels, key=lambda one: (not one.has_failed, one.name))
+
+
+def _kernel_summary(kernel: _Kernel, among: int) -> str:
+    grid = coverage.as_markdown(coverage.grid(_places(kernel.entries, kernel.missing)))
+    if among == 1:
+        return grid
+    passed = sum(one.passed for one in kernel.entries)
+    sign = markdown.SIGNS["failed" if kernel.has_failed else "passed"]
+    title = f"{sign} {kernel.name}: {console.counted(kernel.count, 'variant')}, {passed} passed"
+    if among > _FEW_KERNELS and not kernel.has_failed:
+        return markdown.details(title, grid)
+    return markdown.join(markdown.lines([title]), grid)
 
 
 def _places(entries: Sequence[Entry], missing: Sequence[str]) -> Iterator[coverage.Entry]:
@@ -107,12 +160,15 @@ def _places(entries: Sequence[Entry], missing: Sequence[str]) -> Iterator[covera
 
 
 def read_all(folder: Path) -> tuple[Entry, ...]:
-    """The reports below ``folder``, by variant and GPU. Raises ``KernelFailed`` for one that is damaged."""
+    """The reports below ``folder``, by kernel, variant and GPU.
+
+    Raises ``KernelFailed`` for one that is damaged.
+    """
     paths = sorted(folder.rglob(f"*{SUFFIX}"))
     if len(paths) > _MOST:
         raise WrongInput(f"holds more than {_MOST} test reports", where=Place(folder))
     found = [read(path) for path in paths if path.is_file()]
-    return tuple(sorted(found, key=lambda one: (one.variant, one.column, str(one.path))))
+    return tuple(sorted(found, key=lambda one: (one.kernel, one.variant, one.column, str(one.path))))
 
 
 def read(path: Path) -> Entry:
@@ -129,6 +185,7 @@ def read(path: Path) -> Entry:
             raise ValueError("is not of this form")
         reason = value["reason"]
         entry = Entry(
+            kernel=_text(value["kernel"]),
             variant=_text(value["variant"]),
             digest=_text(value["digest"]) if value["digest"] is not None else None,
             gpu=_text(value["gpu"]) if value["gpu"] is not None else None,
@@ -155,16 +212,19 @@ def read(path: Path) -> Entry:
 
 
 def table(entries: Sequence[Entry], missing: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The header and the rows: a variant a row, a GPU a column."""
+    """The header and the rows: a variant a row, a GPU a column; of several kernels, those first
+    that failed."""
     columns = sorted({one.column for one in entries}, key=lambda name: (name != _CPU, name))
-    names = sorted({one.variant for one in entries} | set(missing))
+    kernels = _by_kernel(entries, missing)
     rows = []
-    for name in names:
-        cells = []
-        for column in columns:
-            here = [one for one in entries if one.variant == name and one.column == column]
-            cells.append("; ".join(_cell(one) for one in here))
-        rows.append((name, *(cells if any(cells) else ["❌ not tested", *cells[1:]])))
+    for kernel in kernels:
+        before = f"{kernel.name}/" if len(kernels) > 1 else ""
+        for name in sorted({one.variant for one in kernel.entries} | set(kernel.missing)):
+            cells = []
+            for column in columns:
+                here = [one for one in kernel.entries if one.variant == name and one.column == column]
+                cells.append("; ".join(_cell(one) for one in here))
+            rows.append((before + name, *(cells if any(cells) else ["❌ not tested", *cells[1:]])))
     return ("variant", *columns), rows
 
 
@@ -176,9 +236,10 @@ def as_json(entries: Sequence[Entry], missing: Sequence[str]) -> dict[str, Any]:
         "missing": list(missing),
         "reports": [
             {
-                "variant": one.variant, "digest": one.digest, "gpu": one.gpu, "verdict": one.verdict,
-                "passed": one.passed, "failed": one.failed, "skipped": one.skipped, "not_run": one.not_run,
-                "reason": one.why or None, "allowed": one.allowed, "path": one.path.as_posix(),
+                "kernel": one.kernel, "variant": one.variant, "digest": one.digest, "gpu": one.gpu,
+                "verdict": one.verdict, "passed": one.passed, "failed": one.failed, "skipped": one.skipped,
+                "not_run": one.not_run, "reason": one.why or None, "allowed": one.allowed,
+                "path": one.path.as_posix(),
             }
             for one in entries
         ],
@@ -191,29 +252,40 @@ def _cell(one: Entry) -> str:
     return f"{markdown.SIGNS[VERDICTS[one.verdict]]} " + ("untested" if one.verdict == "untested" else counts)
 
 
-def _untested(entries: Sequence[Entry]) -> list[str]:
+def _untested(entries: Sequence[Entry], missing: Sequence[str]) -> list[str]:
     return [
-        f"{one.variant} is untested, as kernel-actions.toml allows: {one.allowed}"
-        for one in entries
+        f"{name} is untested, as kernel-actions.toml allows: {one.allowed}"
+        for name, one in _named(entries, missing)
         if one.verdict == "untested"
     ]
 
 
 def _errors(entries: Sequence[Entry], missing: Sequence[str]) -> list[KernelActionsError]:
-    errors: list[KernelActionsError] = [
-        KernelFailed(one.why or f"{one.variant}: the tests failed", where=Place(one.path))
-        for one in entries
-        if one.verdict == "failed"
-    ]
+    errors: list[KernelActionsError] = []
+    digests: dict[str, set[str | None]] = {}
+    for name, one in _named(entries, missing):
+        digests.setdefault(name, set()).add(one.digest)
+        if one.verdict == "failed":
+            # The reason begins with the variant.
+            why = name.removesuffix(one.variant) + one.why if one.why else f"{name}: the tests failed"
+            errors.append(KernelFailed(why, where=Place(one.path)))
     errors += [
         KernelFailed(f"{name}: was not tested", repair="a skipped job tests nothing") for name in missing
     ]
-    for name in sorted({one.variant for one in entries}):
-        if len({one.digest for one in entries if one.variant == name}) > 1:
-            errors.append(
-                KernelFailed(f"{name}: its reports are about different files", repair="test one build")
-            )
+    errors += [
+        KernelFailed(f"{name}: its reports are about different files", repair="test one build")
+        for name, found in digests.items()
+        if len(found) > 1
+    ]
     return errors
+
+
+def _named(entries: Sequence[Entry], missing: Sequence[str]) -> Iterator[tuple[str, Entry]]:
+    """Each report with the name of its variant: ``kernel/variant`` where there are several kernels."""
+    kernels = {one.kernel for one in entries} | {name.rpartition("/")[0] for name in missing}
+    is_of_many = len(kernels - {""}) > 1
+    for one in entries:
+        yield f"{one.kernel}/{one.variant}" if is_of_many else one.variant, one
 
 
 def _text(value: Any) -> str:

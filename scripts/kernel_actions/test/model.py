@@ -155,7 +155,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class TestReport:
-    """What became of the tests of one variant.
+    """What became of the tests of one variant of ``kernel``.
 
     ``digest`` names the files that were tested: the hash of their hashes, as ``metadata.json`` lists
     them; ``files`` are their SHA-256 by path. ``not_run`` are tests that were selected and did not
@@ -191,6 +191,7 @@ class TestReport:
     sanitizer: str | None = None
     findings: tuple[Finding, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
+    kernel: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The report for programs, as it stands in ``<variant>.test-report.json``."""

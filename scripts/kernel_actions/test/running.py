@@ -106,7 +106,7 @@ def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport
     empty = TestReport(
         variant.name, variant.digest, 0, 0, 0, 0.0, None, (),
         environment=Surroundings(request.environment), selection=selection, opcheck=request.opcheck,
-        sanitizer=request.sanitizer, files=files,
+        sanitizer=request.sanitizer, files=files, kernel=kernel.name,
     )  # fmt: skip
     report, outcome = _report(kernel_dir, kernel, variant, request, own, empty)
     if report.reason is not None and report.reason.kind in model.ALLOWABLE:
