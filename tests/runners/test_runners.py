@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -18,16 +19,23 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+import tomllib
 import yaml
+
+from tests.integration import shown
+from tests.runners import chart
 
 ROOT = Path(__file__).parents[2]
 MACHINE = ROOT / "templates/runners/one-machine"
 CLUSTER = ROOT / "templates/runners/kubernetes"
+PAGE = (ROOT / "docs/runners.md").read_text()
 SCRIPTS = ("clean-up", "install", "register")
 
 needs_tools = pytest.mark.skipif(
-    not shutil.which("jq") or not shutil.which("curl"), reason="needs jq and curl"
+    not (shutil.which("jq") and shutil.which("curl")) and os.environ.get("CI") != "true",
+    reason="jq and curl are not installed (scripts/install-test-tools does that)",
 )
 
 
@@ -142,12 +150,18 @@ def test_clean_up_ends_what_a_job_left_and_nothing_else(tmp_path: Path) -> None:
     assert outside.read_text() == "kept"
 
 
-def test_install_takes_the_very_archive_and_keeps_what_was_configured(tmp_path: Path) -> None:
-    archive, target = tmp_path / "runner.tar.gz", tmp_path / "root"
-    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+def runner_archive(folder: Path) -> tuple[Path, str]:
+    """What stands in for the archive of GitHub's runner, and its SHA-256."""
+    archive = folder / "runner.tar.gz"
+    (folder / "run.sh").write_text("#!/bin/sh\n")
     with tarfile.open(archive, "w:gz") as file:
-        file.add(tmp_path / "run.sh", "run.sh")
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+        file.add(folder / "run.sh", "run.sh")
+    return archive, hashlib.sha256(archive.read_bytes()).hexdigest()
+
+
+def test_install_takes_the_very_archive_and_keeps_what_was_configured(tmp_path: Path) -> None:
+    archive, digest = runner_archive(tmp_path)
+    target = tmp_path / "root"
 
     def install(expected: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -182,19 +196,115 @@ def test_the_service_keeps_the_token_from_jobs() -> None:
     assert "docker" not in service
 
 
-# The top-level keys of the chart, by charts/gha-runner-scale-set/values.yaml of actions-runner-controller.
-CHART = {
-    "annotations", "containerMode", "controllerServiceAccount", "fullnameOverride", "githubConfigSecret",
-    "githubConfigUrl", "githubServerTLS", "keyVault", "labels", "listenerConfig", "listenerMetrics",
-    "listenerTemplate", "maxRunners", "minRunners", "nameOverride", "namespaceOverride", "proxy",
-    "resourceMeta", "runnerGroup", "runnerScaleSetName", "template",
-}  # fmt: skip
+def consoles(heading: str) -> list[list[str]]:
+    """The commands of the consoles below a heading of the page, by the console."""
+    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return [shown.console(block) for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL)]
 
 
-@pytest.mark.parametrize("name", ["build-values.yaml", "gpu-values.yaml"])
+def test_the_commands_of_the_page_set_a_machine_up(tmp_path: Path) -> None:
+    """With another root folder, and without a systemd that runs: it enables the service all the same."""
+    root, files, programs = tmp_path / "root", tmp_path / "files", tmp_path / "bin"
+    shutil.copytree(MACHINE, files)
+    (root / "etc/nix").mkdir(parents=True)
+    archive, digest = runner_archive(files)
+    programs.mkdir()
+    asked = tmp_path / "asked"
+    for name, script in {
+        "editor": f'test -w "$1" && echo "editor $1" >> {asked}',
+        "systemctl": f"""\
+echo "systemctl $*" >> {asked}
+[ "$1" = enable ] || exit 0
+shift
+exec {shown.installed("systemctl")} --root={root} enable "${{@/--now/--quiet}}\"""",
+    }.items():
+        (programs / name).write_text(f"#!/usr/bin/env bash\n{script}\n")
+        (programs / name).chmod(0o755)
+    commands = [command for block in consoles("One machine with a GPU") for command in block]
+    assert len(commands) == 6
+    for command in commands:
+        line = command.replace(" /etc/", f" {root}/etc/").replace("SHA256", digest)
+        finished = subprocess.run(
+            ["bash", "-euc", re.sub(r"actions-runner-\S+", archive.name, line)], cwd=files, input="planted\n",
+            text=True, capture_output=True, check=False,
+            env={"PATH": f"{programs}:{os.environ['PATH']}", "DESTDIR": str(root)},
+        )  # fmt: skip
+        assert finished.returncode == 0, f"{command}\n{finished.stderr}"
+    assert asked.read_text().splitlines() == [
+        f"editor {root}/etc/kernel-runner/runner.conf", "systemctl enable --now kernel-runner",
+        "systemctl restart nix-daemon",
+    ]  # fmt: skip
+    token = root / "etc/kernel-runner/token"
+    assert (token.read_text(), stat.S_IMODE(token.stat().st_mode)) == ("planted\n", 0o600)
+    wanted = root / "etc/systemd/system/multi-user.target.wants/kernel-runner.service"
+    assert wanted.readlink() == Path("/etc/systemd/system/kernel-runner.service")
+    assert (root / "etc/nix/nix.conf").read_text() == (MACHINE / "nix.conf").read_text()
+
+
+def test_the_service_is_one_for_systemd() -> None:
+    command = [shown.installed("systemd-analyze"), "verify", "--man=no", MACHINE / "kernel-runner.service"]
+    finished = subprocess.run(command, text=True, capture_output=True, check=False)
+    # What it does not know it only warns of.
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+
+def test_the_commands_for_a_cluster_go_together(tmp_path: Path) -> None:
+    (commands,) = consoles("Many: Kubernetes")
+    words = [shlex.split(command) for command in commands]
+    installed = {one[2]: one for one in words if one[:2] == ["helm", "install"]}
+    # The runners' labels, and the files of values, are those of the page and the folder.
+    labels = tomllib.loads(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0])["runners"]
+    assert set(installed) - {"arc"} == {one for kind in labels.values() for (one,) in kind.values()}
+    for name in set(installed) - {"arc"}:
+        values = yaml.safe_load(
+            (CLUSTER / installed[name][installed[name].index("--values") + 1]).read_text()
+        )
+        assert installed[name][-1] == installed["arc"][-1].removesuffix("-controller")
+    made = {}
+    for name in ("github_app_id", "github_app_installation_id", "github_app_private_key"):
+        (tmp_path / name).write_text("planted")
+    for one in (one for one in words if one[:2] == ["kubectl", "create"]):
+        finished = subprocess.run(
+            [shown.installed("kubectl"), *one[1:], "--dry-run=client", "--output=json"], cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": "/dev/null"},
+            text=True, capture_output=True, check=False,
+        )  # fmt: skip
+        assert finished.returncode == 0, finished.stderr
+        resource = json.loads(finished.stdout)
+        made[resource["kind"]] = resource
+    namespace = made["Namespace"]["metadata"]["name"]
+    assert made["Secret"]["metadata"] | {"creationTimestamp": None} == {
+        "name": values["githubConfigSecret"], "namespace": namespace, "creationTimestamp": None,
+    }  # fmt: skip
+    assert set(made["Secret"]["data"]) == {path.name for path in tmp_path.iterdir()}
+    for one in words:
+        if "--namespace" in one and one[2] != "arc":
+            assert one[one.index("--namespace") + 1] == namespace
+        if "--filename" in one:
+            assert (CLUSTER / one[one.index("--filename") + 1]).is_file()
+
+
+def test_a_name_that_the_controller_does_not_take_is_found() -> None:
+    """The schema is as strict as Kubernetes is with ``--validate=strict``."""
+    pod = yaml.safe_load((CLUSTER / "gpu-values.yaml").read_text())["template"]["spec"]
+    for part, name in (
+        (pod, "restartpolicy"),
+        (pod["containers"][0], "volumeMount"),
+        (pod["volumes"][0], "dir"),
+    ):
+        part[name] = "x"
+        assert not jsonschema.Draft202012Validator(chart.schemas()["pod"]).is_valid(pod)
+        del part[name]
+    assert jsonschema.Draft202012Validator(chart.schemas()["pod"]).is_valid(pod)
+
+
+@pytest.mark.parametrize("name", [path.name for path in chart.VALUES])
 def test_the_values_are_those_of_the_chart(name: str) -> None:
     values = yaml.safe_load((CLUSTER / name).read_text())
-    assert set(values) <= CHART
+    assert set(values) <= chart.NAMES
+    # A group is an organization's: a repository has none.
+    assert values["githubConfigUrl"] == "https://github.com/OWNER" and values["runnerGroup"]
+    jsonschema.Draft202012Validator(chart.schemas()["pod"]).validate(values["template"]["spec"])
     spec = values["template"]["spec"]
     (runner,) = spec["containers"]
     # The chart finds the runner by this name.
@@ -208,6 +318,8 @@ def test_the_values_are_those_of_the_chart(name: str) -> None:
     assert mounted == volumes
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
+    # The image has a sudo that asks for no password.
+    assert runner["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     assert "privileged" not in json.dumps(values)
     # No secret is in a file that is committed.
     assert isinstance(values["githubConfigSecret"], str)
@@ -225,6 +337,8 @@ def test_the_gpu_set_has_a_gpu_and_the_builds_share_a_cache() -> None:
     }
     assert named == {claim["metadata"]["name"]}
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert (claim["apiVersion"], claim["kind"]) == ("v1", "PersistentVolumeClaim")
+    jsonschema.Draft202012Validator(chart.schemas()["claim"]).validate(claim["spec"])
 
 
 def test_nix_builds_in_a_sandbox_and_trusts_root_alone() -> None:
