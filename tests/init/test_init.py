@@ -16,6 +16,7 @@ from kernel_actions import settings
 from kernel_actions.init import detection, plan, templates, writing
 
 from tests.init.conftest import add_kernel, git
+from tests.integration import shown
 
 Run = Callable[..., tuple[int, str, str]]
 USES = "--uses=acme/kernel-actions@v1"
@@ -276,6 +277,11 @@ def test_the_steps_are_those_of_this_repository(repository: Path, initialize: Ru
     assert steps["Have a runner with the labels self-hosted, linux, h100"]["commands"][0].startswith(
         "./config.sh --url https://github.com/acme/relu --ephemeral --labels h100"
     )
+    for command in (one for step in steps.values() for one in step["commands"]):
+        # What is typed next is what the programs themselves take.
+        for words in shown.simple_commands(command):
+            assert Path(words[0]).name in shown.PROGRAMS
+            shown.check(words)
     assert "git rm -- .github/workflows/old.yml" in next(
         one["commands"][0] for title, one in steps.items() if title.startswith("Retire")
     )

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import shlex
 import shutil
 import socket
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from kernel_actions import cli, settings
-from kernel_actions.options import COMMANDS
+import tomllib
+import yaml
+from kernel_actions import settings
 
 from tests.integration.conftest import ROOT, environment, git
+from tests.integration.shown import console, installed
+from tests.integration.test_shown_commands import PAGES, name
+from tests.integration.test_workflow_checks import PARSER, parsed
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+EXAMPLES = sorted((ROOT / "docs" / "examples").iterdir())
 
 
 def blocks(page: Path, language: str) -> Iterator[tuple[str, str]]:
     """The blocks of a language on a page, each with the comment before it (empty: there is none)."""
     pattern = rf"(?:<!-- ([^\n]*) -->\n)?```{language}\n(.*?)```"
     yield from re.findall(pattern, page.read_text(), re.DOTALL)
-
-
-def commands(text: str) -> list[str]:
-    """The command lines of a console, without what they print."""
-    joined = re.sub(r"\\\n\s*(> )?", " ", text)
-    return [line.removeprefix("$ ") for line in joined.splitlines() if line.startswith("$ ")]
 
 
 @pytest.fixture
@@ -51,18 +50,18 @@ def clamp01(tmp_path: Path) -> Path:
     root = tmp_path / "clamp01"
     files = re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", TUTORIAL.read_text(), re.DOTALL)
     assert len(files) == 5
-    for name, content in files:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content)
-    for name in ("flake.nix", "flake.lock"):
-        shutil.copy(ROOT / name, root / name)
+    for path, content in files:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content)
+    for flake in ("flake.nix", "flake.lock"):
+        shutil.copy(ROOT / flake, root / flake)
     return root
 
 
 def run(root: Path, shell: dict[str, str], text: str) -> str:
     """Run the commands of a console in one shell, and return what they print."""
     finished = subprocess.run(
-        ["bash", "-c", "set -euo pipefail\n" + "\n".join(commands(text))], cwd=root, env=shell,
+        ["bash", "-c", "set -euo pipefail\n" + "\n".join(console(text))], cwd=root, env=shell,
         text=True, capture_output=True, check=False, timeout=600,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stdout + finished.stderr
@@ -72,7 +71,7 @@ def run(root: Path, shell: dict[str, str], text: str) -> str:
 @contextmanager
 def serving(root: Path, shell: dict[str, str], text: str, port: int) -> Iterator[None]:
     """Run the one command of a console as in another terminal."""
-    (command,) = commands(text)
+    (command,) = console(text)
     with subprocess.Popen(
         ["bash", "-c", f"exec {command} --port {port}"], cwd=root, env=shell, text=True,
         stdout=subprocess.PIPE,
@@ -89,7 +88,7 @@ def serving(root: Path, shell: dict[str, str], text: str, port: int) -> Iterator
 def test_the_first_kernel_goes_all_the_way(clamp01: Path, shell: dict[str, str]) -> None:
     """The first commands of the tutorial, for each commit; the slow run has all of them."""
     comment, text = next(blocks(TUTORIAL, "console"))
-    assert comment == "run" and len(commands(text)) == 6
+    assert comment == "run" and len(console(text)) == 6
     assert "clamp01" in run(clamp01, shell, text)
     # The builds are no concern of git's.
     assert git(clamp01, "status", "--porcelain") == ""
@@ -117,39 +116,117 @@ def test_the_tutorial_goes_from_an_empty_folder_to_releases(
     assert git(clamp01, "tag", "--list").split() == ["v1.0.0", "v1.0.1"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_of_the_suite_takes_what_the_pages_give_it(page: Path) -> None:
-    """Those that are not run are read by the parser itself."""
-    for _, text in blocks(page, "console"):
-        for line in commands(text):
-            for part in re.split(r"&&|\|", re.split(r"\s#", line)[0]):
-                # A command whose output is used is one, too.
-                words = shlex.split(part.replace("$(", " ").replace(")", " "))
-                names = [index for index, word in enumerate(words) if Path(word).name == "kernel-actions"]
-                if names and words[names[0] + 1 : names[0] + 2] and words[names[0] + 1] in COMMANDS:
-                    arguments = words[names[0] + 1 :]
-                    until = next((n for n, word in enumerate(arguments) if word == "-c"), len(arguments))
-                    assert cli.parse(arguments[:until], {}) is not None, line
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text):
         if target.startswith(("http://", "https://", "mailto:")):
             continue
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
         assert file.exists(), target
         if anchor and file.suffix == ".md":
-            titles = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
-            slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-            assert anchor in slugs, target
+            assert anchor in anchors(file), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_page_that_a_file_names_is_there() -> None:
+    """What the suite says when something is wrong names pages, and so do the comments of workflows."""
+    places = ("scripts/**/*.py", "scripts/**/*.toml", "templates/**/*", ".github/**/*", "**/action.yml")
+    files = {path for place in places for path in ROOT.glob(place) if path.is_file()}
+    named = {
+        one
+        for path in files
+        for one in re.findall(r"(?<![\w/])docs/[\w/-]+\.md(?:#[\w-]+)?", path.read_text(errors="replace"))
+    }
+    assert len(named) > 10
+    for target in named:
+        path, _, anchor = target.partition("#")
+        assert (ROOT / path).is_file(), target
+        assert not anchor or anchor in anchors(ROOT / path), target
+
+
+def anchors(page: Path) -> set[str]:
+    """The places of a page that GitHub lets a link name."""
+    lines = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    titles = [
+        re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", one) for one in re.findall(r"^#+ (.*)$", lines, re.MULTILINE)
+    ]
+    slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return slugs | set(re.findall(r'<a (?:id|name)="([^"]+)"', lines))
+
+
+def test_every_page_is_led_to() -> None:
+    """From the README, over as many pages as it takes."""
+    reached, left = set(), [ROOT / "README.md"]
+    while left:
+        page = left.pop()
+        reached.add(page)
+        for target in re.findall(r"\]\(([^)#\s:]+\.md)", page.read_text()):
+            if (file := (page.parent / target).resolve()) not in reached:
+                left.append(file)
+    assert set((ROOT / "docs").glob("**/*.md")) <= reached
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_setting_of_the_pages_is_one(page: Path, tmp_path: Path) -> None:
     for _, text in blocks(page, "toml"):
-        if re.search(r"^\[(runners|limits|matrix|release|compliance|test)\b", text, re.MULTILINE):
+        if re.search(r"^\[+(runners|limits|matrix|release|compliance|test)\b", text, re.MULTILINE):
             (tmp_path / settings.FILE_NAME).write_text(text)
             settings.load(tmp_path)
+        else:
+            tomllib.loads(text)
+
+
+def test_every_step_of_the_pages_is_one_for_github(tmp_path: Path) -> None:
+    """By GitHub's own parser, which looks the inputs up in the actions; workflows are examples."""
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    for page in PAGES:
+        for number, (_, text) in enumerate(blocks(page, "yaml")):
+            value = yaml.safe_load(text)
+            if isinstance(value, list):
+                steps = textwrap.indent(text, "      ")
+                (folder / f"{page.stem}-{number}.yml").write_text(
+                    "on: push\njobs:\n  one:\n    runs-on: ubuntu-latest\n    strategy:\n      matrix:\n"
+                    f"        include: ${{{{ fromJSON(vars.PLAN) }}}}\n    steps:\n{steps}"
+                )
+            else:
+                assert any(value == yaml.safe_load(one.read_text()) for one in EXAMPLES), page
+    assert len(list(folder.iterdir())) == 2
+    assert parsed(*folder.iterdir()) == []
+
+
+def test_every_dockerfile_is_one(tmp_path: Path) -> None:
+    linter = PARSER / "node_modules" / ".bin" / "dockerfile-utils"
+    if not linter.exists():
+        assert os.environ.get("CI") != "true", "run scripts/install-test-tools"
+        pytest.skip("dockerfile-utils is not installed (scripts/install-test-tools does that)")
+    files = sorted(ROOT.glob("templates/**/Dockerfile"))
+    for page in PAGES:
+        for number, (_, text) in enumerate(blocks(page, "dockerfile")):
+            files.append(tmp_path / f"{page.stem}-{number}")
+            files[-1].write_text(text)
+    assert len(files) == 2
+    for file in files:
+        # Its commands, too: a comment between the lines of one is none of the shell's.
+        lines = re.sub(r"^\s*#.*\n", "", file.read_text(), flags=re.MULTILINE)
+        script = "\n".join(re.findall(r"^RUN ((?:.*\\\n)*.*)", lines, re.MULTILINE))
+        for command, given in (
+            ([linter, "lint", file], None),
+            ([installed("shellcheck"), "--shell=sh", "-"], f"{script}\n"),
+        ):
+            finished = subprocess.run(command, input=given, text=True, capture_output=True, check=False)
+            assert finished.returncode == 0, f"{file}: {finished.stdout}"
+
+
+def test_every_block_of_the_pages_is_looked_at() -> None:
+    """A block of another language needs a test of its own."""
+    for page in PAGES:
+        for language, text in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            if language == "python":
+                compile(text, page.name, "exec")
+            elif language == "json":
+                json.loads(f"{{{text}}}")
+            else:
+                # The tutorial's C++ is compiled; GitHub draws mermaid; text is what something prints.
+                assert language in {"console", "cpp", "dockerfile", "mermaid", "text", "toml", "yaml"}

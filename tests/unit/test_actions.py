@@ -212,12 +212,6 @@ def test_whole_workflows_in_the_documentation_are_the_files_that_are_checked() -
         assert (ROOT / path).read_text() == text
 
 
-def test_links_in_the_documentation_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page}: {target}"
-
-
 def test_the_readme_lists_every_action() -> None:
     readme = (ROOT / "README.md").read_text()
     for command in ACTIONS:
