@@ -34,7 +34,7 @@ NOT_HERE = {
 WRAPPERS = ("sudo", "uvx")
 BUILTINS = ("export",)
 # Programs that are made of commands, each with options of its own.
-WITH_COMMANDS = ("docker", "gh", "git", "helm", "kernels", "kubectl", "pip")
+WITH_COMMANDS = ("docker", "gh", "git", "helm", "kernels", "kubectl", "pip", "pipx")
 PROGRAMS = frozenset(
     {
         *WRAPPERS, *WITH_COMMANDS, *NOT_HERE, "kernel-actions", "make", "ninja", "nix", "nix-store", "pytest",
