@@ -122,7 +122,10 @@ def test_clean_up_ends_what_a_job_left_and_nothing_else(tmp_path: Path) -> None:
     outside.write_text("kept")
     (workspace / "link").symlink_to(outside)
     (temporary / "left").write_text("x")
-    plain = {"PATH": os.environ["PATH"]}
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvidia-smi").write_text("#!/bin/sh\nprintf '7, a\\033[31mb, 5 MiB\\n'\n")
+    (tmp_path / "bin" / "nvidia-smi").chmod(0o755)
+    plain = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     job = {**plain, "GITHUB_RUN_ID": "1"}
     left = subprocess.Popen(["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"], env=job)
     ours = subprocess.Popen(["sleep", "60"], env=plain)
@@ -138,6 +141,7 @@ def test_clean_up_ends_what_a_job_left_and_nothing_else(tmp_path: Path) -> None:
         assert finished.returncode == 0, finished.stderr
         assert left.wait(timeout=10) == -9
         assert f"ended {left.pid} (sh)" in finished.stdout
+        assert finished.stdout.endswith("other users hold memory of the GPU:\n7, a[31mb, 5 MiB\n")
         time.sleep(0.1)
         assert ours.poll() is None
     finally:
