@@ -12,11 +12,14 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import tomllib
 import yaml
-from kernel_actions import settings
+from kernel_actions import coverage, settings
+from kernel_actions.report.page import _SIGNS as PAGE_SIGNS
+from kernel_actions.test import model
 
 from tests.integration.conftest import ROOT, environment, git
 from tests.integration.shown import console, installed
@@ -230,3 +233,37 @@ def test_every_block_of_the_pages_is_looked_at() -> None:
             else:
                 # The tutorial's C++ is compiled; GitHub draws mermaid; text is what something prints.
                 assert language in {"console", "cpp", "dockerfile", "mermaid", "text", "toml", "yaml"}
+
+
+def test_every_reason_of_a_verdict_is_explained() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    rows = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \|.*\| ([13]) \|$", page, re.MULTILINE)
+    told = {kind: int(code) for kinds, code in rows for kind in re.findall(r"[a-z-]+", kinds)}
+    assert told == {kind: 3 if kind in model.SURROUNDINGS else 1 for kind in get_args(model.Kind)}
+
+
+def test_every_sign_of_a_report_is_explained() -> None:
+    page = (ROOT / "docs" / "reports.md").read_text()
+    rows = re.findall(r"^\| (\S+) \| (\S+) \| \w", page, re.MULTILINE)
+    signs = [(coverage.SIGNS[state], PAGE_SIGNS[state]) for state in get_args(coverage.State)]
+    assert rows[: len(signs)] == signs
+
+
+def test_what_compliance_is_shown_to_print_is_what_it_prints(clamp01: Path, shell: dict[str, str]) -> None:
+    for file, old, new in (
+        ("build.toml", '"csrc/clamp01.cpp"', '\n  "csrc/clamp01.cpp", "csrc/gone.cpp"'),
+        ("torch-ext/torch_binding.cpp", "REGISTER_", "TORCH_LIBRARY(scale, ops) {}\n\nREGISTER_"),
+        ("tests/test_clamp01.py", "@pytest.mark.kernels_ci\n", ""),
+    ):
+        text = (clamp01 / file).read_text()
+        (clamp01 / file).write_text(text.replace(old, new))
+    git(clamp01, "init", "--quiet")
+    git(clamp01, "add", "--all")
+    git(clamp01, "commit", "--quiet", "--message=feat: clamp")
+    finished = subprocess.run(
+        ["kernel-actions", "compliance", "--source-only"],
+        cwd=clamp01, env=shell, text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert finished.returncode == 1, finished.stderr
+    ((_, block),) = blocks(ROOT / "docs" / "compliance.md", "text")
+    assert block == finished.stdout, finished.stdout

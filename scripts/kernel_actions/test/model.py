@@ -13,7 +13,7 @@ from kernel_actions.errors import KernelActionsError, KernelFailed, WrongSurroun
 SCHEMA = 1
 
 Verdict = Literal["passed", "failed", "untested"]
-# Why something is not tested, or not passed. The order is that of docs/testing.md.
+# Why something is not tested, or not passed; docs/testing.md has all of them.
 Kind = Literal[
     "failed",
     "none-selected",
