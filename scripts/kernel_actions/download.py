@@ -164,10 +164,11 @@ def _listed(hub: Hub, one: Locked, path: Path) -> dict[str, RemoteFile]:
     try:
         files = client.remote_files(hub, one.repo_id, one.commit)
     except WrongInput as error:
+        if client.refs(hub, one.repo_id) is None:
+            missing = client.missing_repository(hub, one.repo_id)
+            raise WrongInput(missing.what, where=Place(path), repair=missing.repair) from error
         raise WrongInput(
-            f"{one.repo_id} has no commit {one.commit[:12]}: {error.what}",
-            where=Place(path),
-            repair=lockfile.UPDATE,
+            f"{one.repo_id} has no commit {one.commit[:12]}", where=Place(path), repair=lockfile.UPDATE
         ) from error
     for name in files:
         check_path(name, one.repo_id)

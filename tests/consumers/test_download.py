@@ -297,12 +297,17 @@ def test_a_lock_that_names_nothing_on_the_hub_is_wrong_input(
     folder = locked()
     lock = folder / "kernels.lock"
     text = lock.read_text()
-    for changed in (text.replace(commits(folder)[repo], "f" * 40), text.replace(repo, f"{repo}-none"), "{}"):
+    for changed, words in (
+        (text.replace(commits(folder)[repo], "f" * 40), f"kernels.lock: {repo} has no commit ffffffffffff ("),
+        (text.replace(repo, f"{repo}-none"), f"{repo}-none does not exist on {hub}, or the token may not"),
+        ("{}", "kernels.lock"),
+    ):
         lock.write_text(changed)
         project(folder, {f"{repo}-none" if "-none" in changed else repo: 1})
         capsys.readouterr()
         assert run("download", "--project", folder, "--hub", hub, "--cache", tmp_path / "c") == 2
-        assert len(capsys.readouterr().err.strip().splitlines()) == 1
+        said = capsys.readouterr().err
+        assert len(said.strip().splitlines()) == 1 and words in said
     lock.unlink()
     assert run("download", "--project", folder, "--hub", hub, "--cache", tmp_path / "c") == 2
     assert not (tmp_path / "c").exists()

@@ -249,11 +249,17 @@ def test_unknown_repositories_and_versions_are_wrong_input(
     api: HfApi, hub: str, repo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(api, repo)
-    for name, version in ((f"{repo}-none", 1), (repo, 7)):
-        folder = project(tmp_path, {name: version})
+    cannot = ", or the token may not read it (check its name, or give a token that may)"
+    trusted = f'trust-remote-code = ["{repo}-none"]'
+    for name, version, own, words in (
+        (f"{repo}-none", 1, "", cannot),
+        (f"{repo}-none", 1, trusted, cannot),
+        (repo, 7, "", f"kernels cannot lock {repo}: Version 7 not found, available versions: 1"),
+    ):
+        folder = project(tmp_path, {name: version}, own)
         assert run("lock", "--mode", "update", "--project", folder, "--hub", hub) == 2
         said = capsys.readouterr().err
-        assert len(said.strip().splitlines()) == 1 and "kernels cannot lock" in said
+        assert len(said.strip().splitlines()) == 1 and words in said
         assert not (folder / "kernels.lock").exists()
 
 

@@ -363,6 +363,8 @@ def test_published_variants_become_wheels_of_their_release(
     assert run("wheel", "--repo-id", repo, "--hub", hub, "--revision", "v2", "--output", tmp_path / "d") == 2
     assert "give one by --wheel-version" in capsys.readouterr().err
     assert run("wheel", "--repo-id", repo, "--hub", hub, "--revision", "v9", "--output", tmp_path / "d") == 2
+    assert "no branch, tag or commit 'v9' on " in (said := capsys.readouterr().err)
+    assert "(it has branches v2, v1, main)" in said
     assert (
         run("wheel", "--repo-id", f"{repo}-x", "--hub", hub, "--revision", "v1", "--output", tmp_path / "d")
         == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kernel_actions.errors import WrongInput
 from kernel_actions.hub import client
-from kernel_actions.hub.client import LocalFile, RemoteFile, plan
+from kernel_actions.hub.client import LocalFile, Refs, RemoteFile, plan
 
 OLD, NEW = "build/torch-cpu", "build/torch-cuda"
 
@@ -104,3 +104,26 @@ def test_a_token_is_not_sent_unencrypted() -> None:
 def test_a_repository_has_an_owner_and_a_name(repo_id: str) -> None:
     with pytest.raises(WrongInput, match="owner/name"):
         client.check_repo_id(repo_id)
+
+
+@pytest.mark.parametrize(
+    ("tags", "branches", "listed"),
+    [
+        ([], [], "no branch and no tag"),
+        (["v1.0.0"], ["main"], "tags v1.0.0; branches main"),
+        (
+            ["v1.9.0", "v1.10.0-rc.2", "v1.10.0", "v1.10.0-rc.10", "other"],
+            ["main", "v2", "v10"],
+            "tags v1.10.0, v1.10.0-rc.10, v1.10.0-rc.2, v1.9.0, other; branches v10, v2, main",
+        ),
+        (
+            [f"v1.{minor}.0" for minor in range(9)],
+            [],
+            "tags v1.8.0, v1.7.0, v1.6.0, v1.5.0, v1.4.0 and 4 more",
+        ),
+    ],
+)
+def test_what_a_repository_has_is_listed_newest_first(
+    tags: list[str], branches: list[str], listed: str
+) -> None:
+    assert Refs(dict.fromkeys(branches, "c"), dict.fromkeys(tags, "c")).listed() == listed

@@ -130,9 +130,10 @@ def test_what_was_uploaded_without_a_release(staged: Kernel, address: str, api: 
 
 
 def test_what_is_not_there(address: str, staged: Kernel, repo_id: str) -> None:
-    with pytest.raises(WrongInput):
+    with pytest.raises(WrongInput, match=rf"{repo_id} has no branch, tag or commit 'nothing'") as caught:
         verification.verify(repo_id, "nothing", address=address)
-    with pytest.raises(WrongInput):
+    assert caught.value.repair == "it has branches main, release-1.0.0"
+    with pytest.raises(WrongInput, match="acme/nothing does not exist on "):
         verification.verify("acme/nothing", "main", address=address)
     with pytest.raises(WrongSurroundings, match="no Hub answers"):
         verification.verify(repo_id, "main", address="http://127.0.0.1:9")

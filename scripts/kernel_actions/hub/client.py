@@ -44,6 +44,11 @@ _ATTEMPTS = 5
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 # Hashing leaves the interpreter alone, so that several threads get several cores.
 _HASHING_THREADS = 4
+_VERSION = re.compile(r"v[0-9]")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+# Of the branches and the tags of a repository, so many are named in a message; and so much of what is none.
+_MOST_NAMED = 5
+_LONGEST_NAME = 100
 _BENCHMARK = re.compile(r"benchmarks/benchmark[^/]*\.py")
 # Left behind by Python where a variant was imported; no part of it, and other on each machine.
 _BYTECODE = "__pycache__"
@@ -127,6 +132,23 @@ class Refs:
 
     branches: Mapping[str, str]
     tags: Mapping[str, str]
+
+    def listed(self) -> str:
+        """What there is, for people: some tags, and some branches, the newest versions first."""
+        parts = [
+            f"{kind} {', '.join(first)}" + (f" and {len(names) - len(first)} more" if first != names else "")
+            for kind, refs in (("tags", self.tags), ("branches", self.branches))
+            if (names := sorted(refs, key=_by_version, reverse=True)) and (first := names[:_MOST_NAMED])
+        ]
+        return "; ".join(parts) or "no branch and no tag"
+
+
+def _by_version(name: str) -> tuple[bool, list[int], bool, list[int], str]:
+    """A key that sorts the names of versions by what they number, pre-releases before their release, and
+    other names before all of them."""
+    version, dash, pre = name.partition("-")
+    numbers, of_pre = ([int(one) for one in _NUMBER.findall(text)] for text in (version, pre))
+    return _VERSION.match(name) is not None, numbers, not dash, of_pre, name
 
 
 @dataclass(frozen=True)
@@ -388,10 +410,8 @@ def _prepare(hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: 
         if dry_run:
             return "", ""
         if not may_create:
-            raise WrongInput(
-                f"{repo_id} does not exist on {hub.address}, or the token may not read it",
-                repair="a pull request needs an existing repository",
-            )
+            missing = missing_repository(hub, repo_id)
+            raise WrongInput(missing.what, repair="a pull request needs an existing repository")
         create_repository(hub, repo_id)
         found = refs(hub, repo_id)
     heads = found.branches if found else {}
@@ -461,12 +481,35 @@ def history(hub: Hub, repo_id: str, revision: str) -> list[tuple[str, str]]:
 
 
 def resolve(hub: Hub, repo_id: str, revision: str) -> str:
-    """The commit of a branch, a tag or a commit's id. Raises ``WrongInput`` when there is none."""
+    """The commit of a branch, a tag or a commit's id. Raises ``WrongInput`` when there is none, with what
+    there is."""
+    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
+    found: str | None = None
     with _explained(hub, f"find {revision} of {repo_id}"):
-        found: str | None = hub.api.repo_info(repo_id, revision=revision, repo_type="kernel").sha
+        try:
+            found = hub.api.repo_info(repo_id, revision=revision, repo_type="kernel").sha
+        except RevisionNotFoundError:
+            pass
+        except RepositoryNotFoundError:
+            raise missing_repository(hub, repo_id) from None
     if not found:
-        raise WrongInput(f"{repo_id} has no revision {revision!r} on {hub.address}")
+        there = refs(hub, repo_id)
+        raise WrongInput(
+            f"{repo_id} has no branch, tag or commit {revision[:_LONGEST_NAME]!r} on {hub.address}",
+            repair=f"it has {there.listed()}" if there else "",
+        )
     return found
+
+
+def missing_repository(hub: Hub, repo_id: str) -> WrongInput:
+    """What is wrong where the Hub shows no such repository, which it does to some tokens alone as well."""
+    what = f"{repo_id} does not exist on {hub.address}, or "
+    if hub.token:
+        return WrongInput(
+            f"{what}the token may not read it", repair="check its name, or give a token that may"
+        )
+    return WrongInput(f"{what}is private", repair="check its name")
 
 
 def read_file(hub: Hub, repo_id: str, revision: str, path: str) -> bytes | None:

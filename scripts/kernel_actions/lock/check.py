@@ -94,7 +94,7 @@ def _problems(hub: Hub, one: Locked, state: State, chosen: Mapping[str, str]) ->
     short = one.commit[:12]
     if not state.repo_exists:
         yield Problem(
-            f"{one.repo_id} does not exist on {hub.address}, or the token may not read it",
+            client.missing_repository(hub, one.repo_id).what,
             "check its name in pyproject.toml, or give a token",
         )
         return

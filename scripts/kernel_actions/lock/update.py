@@ -90,7 +90,7 @@ def newest(hub: Hub, project: Project) -> str:
     # Where it looked is nobody's concern, and gone.
     said = str(answer["error"]).replace(f"{folder}/cache/", "")
     said = said.replace(hub.token, "***") if hub.token else said
-    raise _explained(project, str(answer["kind"]), said, str(answer["repo_id"]))
+    raise _explained(hub, project, str(answer["kind"]), said, str(answer["repo_id"]))
 
 
 def _variables(hub: Hub, cache: Path) -> dict[str, str]:
@@ -109,13 +109,18 @@ def _variables(hub: Hub, cache: Path) -> dict[str, str]:
     return variables | {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}
 
 
-def _explained(project: Project, kind: str, said: str, repo_id: str) -> KernelActionsError:
+def _explained(hub: Hub, project: Project, kind: str, said: str, repo_id: str) -> KernelActionsError:
     where = Place(project.file.path)
     needed = ""
     if repo_id in project.dependencies:
         where = project.file.place(("tool", "kernels", "dependencies", repo_id))
     elif repo_id:
         needed = ", which another kernel needs,"
+    if kind in ("trust", "input") and repo_id and client.refs(hub, repo_id) is None:
+        # Nobody trusts what is not there: a misspelt name, most often.
+        missing = client.missing_repository(hub, repo_id)
+        also = "; another kernel needs it" if needed else ""
+        return WrongInput(f"{missing.what}{also}", where=where, repair=missing.repair)
     if kind == "trust":
         return WrongInput(
             f"{repo_id}{needed} is not of a publisher that the Hub lists as trusted",

@@ -112,7 +112,7 @@ def prepare(hub: Hub, repo_id: str, to: str, *, prefix: str = "") -> Rollback:
     client.check_repo_id(repo_id)
     refs = client.refs(hub, repo_id)
     if refs is None:
-        raise WrongInput(f"{repo_id} does not exist on {hub.address}, or the token may not read it")
+        raise client.missing_repository(hub, repo_id)
     commit, said = _find(hub, repo_id, refs, to, prefix)
     found = on_hub.record_at(hub, repo_id, commit)
     if found is None or (said is not None and found.release != said):
