@@ -195,7 +195,12 @@ def test_the_service_keeps_the_token_from_jobs() -> None:
     assert "User=kernel-runner" in service
     # What systemd loads as a credential can be read by the service's user, and so by jobs.
     assert "LoadCredential" not in service
-    for line in ("NoNewPrivileges=yes", "KillMode=control-group", "InaccessiblePaths=/etc/kernel-runner"):
+    for line in (
+        "NoNewPrivileges=yes",
+        "KillMode=mixed",
+        "TimeoutStopSec=5min",
+        "InaccessiblePaths=/etc/kernel-runner",
+    ):
         assert line in service
     assert "docker" not in service
 
