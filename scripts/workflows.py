@@ -154,12 +154,18 @@ MONOREPO: Mapping[str, tuple[Edit, ...]] = {
         Edit("./build", "${{ inputs.kernel }}/build"),
         Edit("run-name: Release ", "run-name: Release ${{ inputs.kernel }}, "),
         Edit("# Releases the kernel", "# Releases a kernel"),
+        Edit(
+            "\nname: Release\n",
+            "\n#\n# Give each kernel tags of its own, in its kernel-actions.toml: below [release], "
+            '`tag-prefix = "relu/"`. Without, all\n# count their versions from the same tags.\n'
+            "name: Release\n",
+        ),
     ),
     "rollback": (
         *_ONE_KERNEL,
         _ONE_RELEASE,
         Edit("run-name: Roll back to", "run-name: Roll ${{ inputs.kernel }} back to"),
-        Edit("# Takes a bad release back", "# Takes a bad release of a kernel back"),
+        Edit("# Takes a bad release back", "# Takes a kernel's bad release back"),
     ),
 }
 

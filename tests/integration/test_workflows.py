@@ -389,6 +389,96 @@ def test_in_a_monorepo_one_kernel_is_released_measured_and_rolled_back(tmp_path:
     assert git(author.origin, "tag", "--list").split() == ["one/v1.0.0", "one/v1.1.0"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", [".", "kernels/tiny"], ids=["one", "monorepo"])
+@pytest.mark.parametrize(
+    ("workflow", "inputs", "said"),
+    [
+        (
+            "release",
+            {"bump": "major"},
+            "build.toml,line=3,col=1::version is 1, and the next release is 2.0.0",
+        ),
+        ("release", {"bump": "auto", "target": "tiny"}, "repository 'tiny' is not of the form owner/name"),
+        ("rollback", {"to": "v9.9.9"}, "kernel-actions/tiny has no release 'v9.9.9'"),
+        ("benchmark", {"baseline": "v1", "only": "*-rocm*"}, "build.toml is selected"),
+    ],
+    ids=["another-major", "no-repository", "no-release", "no-variant"],
+)
+def test_what_cannot_be_done_ends_in_the_plan(
+    tmp_path: Path, workflow: str, inputs: dict[str, str], said: str, kernel: str
+) -> None:
+    from huggingface_hub import HfApi
+
+    is_alone = kernel == "."
+    author = Author(
+        tmp_path, workflow if is_alone else f"monorepo/{workflow}", kernels=() if is_alone else (kernel,)
+    )
+    git(author.root, "tag", "v1.0.0" if is_alone else "tiny/v1.0.0")
+    settings = KERNEL["kernel-actions.toml"] + ("" if is_alone else '[release]\ntag-prefix = "tiny/"\n')
+    author.change({f"{kernel}/kernel-actions.toml": f"{settings}# Something new\n"})
+    with embedded_hub(tmp_path / "hub") as hub, github() as server:
+        api = HfApi(endpoint=hub, token="hf_of_somebody")
+        api.create_repo("kernel-actions/tiny", repo_type="kernel")
+        api.create_branch("kernel-actions/tiny", branch="v1", repo_type="kernel")
+        more = {} if is_alone else {"kernel": kernel}
+        run = dispatched(author, workflow, hub, server, **inputs, **more)
+    # Before anything is built, and before anybody is asked.
+    assert run.returncode == 1 and run.results == {"plan": "failure"}, run.log
+    assert re.search(rf"::error [^\n]*{re.escape(said)}", run.log), run.log
+
+
+@needs_nix
+@pytest.mark.slow
+def test_the_reusable_workflows_release_measure_and_take_back(tmp_path: Path) -> None:
+    from huggingface_hub import HfApi
+
+    author = Author(tmp_path)
+    with embedded_hub(tmp_path / "hub") as hub, github() as server:
+        api = HfApi(endpoint=hub, token="hf_of_somebody")
+
+        def called(workflow: str, **inputs: object) -> Run:
+            given = {name.replace("_", "-"): value for name, value in inputs.items()}
+            author.add_caller(workflow, "workflow_dispatch", given | {"hub": hub}, REPLACED | PARTIAL)
+            return dispatched(author, "mine", "", server)
+
+        released = called("release", test_environment="current", bump="minor", moving_tags=True)
+        assert released.returncode == 0, released.log
+        assert set(released.results.values()) == {"success"} and len(released.results) == 7
+        refs = api.list_repo_refs("kernel-actions/tiny", repo_type="kernel")
+        assert {branch.name for branch in refs.branches} == {"main", "v1"}
+        (tag,) = refs.tags
+        assert tag.name == "v1.0.0" and tag.target_commit == released.outputs["promote"]["commit"]
+        assert re.search(r"/Promote and tag\s*\].*Verified 2 variants; loaded none", released.log)
+        assert git(author.origin, "tag", "--list").split() == ["v1", "v1.0", "v1.0.0"]
+        assert [one["tag_name"] for one in server.releases] == ["v1.0.0"]
+        assert f"build/{CPU_NEW}/metadata.json" in (released.artifacts / "attested.txt").read_text()
+        assert released.artifact("plan") == released.artifact("report") == ["report.html"]
+        measured = called("benchmark", baseline="v1", only=CPU_NEW)
+        assert measured.results["build"] == "success" and "measure" in measured.started, measured.log
+        (path,) = (measured.artifacts / f"benchmark-tiny-{CPU_NEW}").glob("*.json")
+        assert json.loads(path.read_text())["baseline"]["source"].endswith("@v1")
+        api.upload_file(
+            path_or_fileobj=b"raise SystemExit\n",
+            path_in_repo=f"build/{CPU_NEW}/__init__.py",
+            repo_id="kernel-actions/tiny",
+            repo_type="kernel",
+            revision="v1",
+        )
+        back = called("rollback", to="v1.0.0")
+        assert back.returncode == 0 and set(back.results) == {"plan", "rollback"}, back.log
+        files = [
+            {one.path: one.blob_id for one in tree if hasattr(one, "blob_id")}
+            for tree in (
+                api.list_repo_tree(
+                    "kernel-actions/tiny", "build", repo_type="kernel", recursive=True, revision=name
+                )
+                for name in ("v1", "v1.0.0")
+            )
+        ]
+        assert files[0] == files[1]
+
+
 def looked(author: Author, hub: str, server: GitHub) -> Run:
     """What becomes of the workflow that the clock starts each week."""
     run = author.run(

@@ -139,6 +139,92 @@ def test_what_strangers_can_start_has_no_secret(path: Path) -> None:
         assert events <= {"workflow_dispatch", "schedule"}
 
 
+@pytest.mark.parametrize(
+    "path",
+    [one for one in (*TEMPLATES, *REUSABLE) if one.stem in ("build-and-test", "pr-compliance")],
+    ids=_name,
+)
+def test_strangers_start_nothing_on_a_runner_of_ones_own(path: Path) -> None:
+    jobs = yaml.safe_load(path.read_text())["jobs"]
+    runners = {job["runs-on"] for job in jobs.values()}
+    if runners != {"ubuntu-latest"}:
+        assert runners == {"ubuntu-latest", "${{ matrix.runner }}", "${{ matrix.test_runner }}"}
+        # The plan names hosted ones alone then, unless somebody was asked.
+        (plan,) = [step for step in jobs["plan"]["steps"] if step.get("id") == "matrix"]
+        is_stranger = "needs.approve.result == 'success' && needs.approve.outputs.approved != 'true'"
+        assert plan["with"]["untrusted"] == f"${{{{ {is_stranger} }}}}"
+        assert "github.event.pull_request.head.repo.full_name != github.repository" in jobs["approve"]["if"]
+
+
+# What differs between the templates that have the same step, or a job of the same name: each is written out
+# where it runs, to be read there. What is for a monorepo, or to be called, is generated of these.
+DIFFERENCES: dict[str, set[str]] = {
+    "step actions/checkout": {"with.fetch-depth", "with.persist-credentials"},
+    "step org/kernel-actions/matrix": {
+        "with.kernel-dir", "with.scope", "with.only", "with.untrusted",
+        "with.discover", "with.changed-since", "with.allow-empty",
+    },
+    # Pushes to main fill the cache, releases do, and measurements do not.
+    "step org/kernel-actions/build": {"with.push-to", "with.push-token"},
+    "step org/kernel-actions/compliance": {
+        "with.kernel-dir", "with.complete", "with.source-only", "with.base",
+    },
+    # Of a variant, or of all that were tested.
+    "step org/kernel-actions/test": {
+        "if", "with.kernel-dir", "with.variant", "with.environment", "with.merge", "with.expect",
+    },
+    # Plans, stages and promotes.
+    "step org/kernel-actions/release": {
+        "id", "env.GITHUB_TOKEN", "env.HF_OIDC_RESOURCE", "with.bump", "with.pre", "with.dry-run",
+        "with.stage", "with.promote", "with.verified", "with.moving-tags", "with.token",
+    },
+    "step org/kernel-actions/rollback": {"env.HF_OIDC_RESOURCE", "with.dry-run", "with.token"},
+    "step actions/upload-artifact": {
+        "if", "with.name", "with.path", "with.if-no-files-found", "with.overwrite", "with.retention-days",
+    },
+    "step actions/download-artifact": {
+        "if", "with.name", "with.path", "with.pattern", "with.merge-multiple",
+    },
+    "job plan": {"timeout-minutes"},
+    # For forks, what hosted runners test.
+    "job test": {"strategy.matrix"},
+    # Of sources, of sources of many kernels, and of all variants of a release.
+    "job compliance": {"timeout-minutes", "strategy.fail-fast", "strategy.matrix"},
+}  # fmt: skip
+
+
+def test_what_several_templates_do_they_do_alike() -> None:
+    found: dict[str, list[dict[str, object]]] = {}
+    by_hand = [one for one in TEMPLATES if one.relative_to(ROOT) not in GENERATED]
+    assert len(by_hand) == 8
+    for path in by_hand:
+        for name, job in yaml.safe_load(path.read_text())["jobs"].items():
+            # What ties jobs together is of their workflow.
+            alone = {key: job[key] for key in job.keys() - {"name", "needs", "if", "outputs", "steps"}}
+            found.setdefault(f"job {name}", []).append(_leaves(alone))
+            for step in job["steps"]:
+                # A gate is of its own workflow.
+                if step.get("name") != "Nothing was skipped":
+                    title = step.get("name") or step["uses"].partition("@")[0]
+                    found.setdefault(f"step {title}", []).append(_leaves(step))
+    differences = {}
+    for title, listed in found.items():
+        keys = {key for one in listed for key in one}
+        if varying := {key for key in keys if any(one.get(key) != listed[0].get(key) for one in listed)}:
+            differences[title] = varying
+    assert differences == DIFFERENCES
+
+
+def _leaves(value: dict[str, Any]) -> dict[str, object]:
+    """The values of a job or a step, by where they stand."""
+    flat: dict[str, object] = {}
+    for key, one in value.items():
+        flat |= (
+            {f"{key}.{inner}": each for inner, each in one.items()} if isinstance(one, dict) else {key: one}
+        )
+    return flat
+
+
 @pytest.mark.parametrize("path", [*TEMPLATES, *REUSABLE], ids=_name)
 def test_a_job_that_was_skipped_is_not_taken_for_one_that_passed(path: Path) -> None:
     jobs = yaml.safe_load(path.read_text())["jobs"]
