@@ -1,4 +1,4 @@
-"""templates/workflows/kernels-lock.yml, run by act: a newer commit becomes a pull request."""
+"""templates/workflows/kernels-lock.yml, copied or called, by act: a newer commit becomes a pull request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub import HfApi
 
 from tests.consumers.helpers import CPU, CUDA, project, publish, run
-from tests.integration.conftest import ROOT, act, git
+from tests.integration.conftest import ROOT, act, caller, git
 
 # In place of gh: writes down what it was asked, and what the text of the pull request was.
 GH = """#!/usr/bin/env bash
@@ -24,15 +24,19 @@ exit 0
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_called", [False, True])
 def test_the_template_opens_a_pull_request_and_keeps_it_up_to_date(
-    api: HfApi, hub: str, repo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: HfApi, hub: str, repo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_called: bool
 ) -> None:
     publish(api, repo, [CPU, CUDA], release="1.0.0")
     author = project(tmp_path / "author", {repo: 1})
     assert run("lock", "--mode", "update", "--project", author, "--hub", hub) == 0
     workflows = author / ".github" / "workflows"
     workflows.mkdir(parents=True)
-    shutil.copy(ROOT / "templates" / "workflows" / "kernels-lock.yml", workflows)
+    if is_called:
+        (workflows / "kernels-lock.yml").write_text(caller("kernels-lock", "workflow_dispatch", {"hub": hub}))
+    else:
+        shutil.copy(ROOT / "templates" / "workflows" / "kernels-lock.yml", workflows)
     git(author, "init", "--quiet", "--initial-branch=main")
     git(author, "add", "--all")
     git(author, "commit", "--quiet", "--message=All")

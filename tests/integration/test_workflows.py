@@ -137,7 +137,7 @@ def test_what_a_caller_gives_the_reusable_workflow_counts(tmp_path: Path) -> Non
     assert json.loads(path.read_text())["environment"]["kind"] == "current"
 
 
-@pytest.mark.parametrize("is_called", [False, True], ids=["template", "called"])
+@pytest.mark.parametrize("is_called", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_sources_of_a_pull_request_are_checked(tmp_path: Path, is_called: bool) -> None:
     author = Author(tmp_path, *([] if is_called else ["pr-compliance"]))
     if is_called:
@@ -479,26 +479,29 @@ def test_the_reusable_workflows_release_measure_and_take_back(tmp_path: Path) ->
         assert files[0] == files[1]
 
 
-def looked(author: Author, hub: str, server: GitHub) -> Run:
+def looked(author: Author, hub: str, server: GitHub, workflow: str = "freshness") -> Run:
     """What becomes of the workflow that the clock starts each week."""
     run = author.run(
-        "freshness", "schedule", payload=ITSELF, hub=hub, api=server.address, secrets={"GITHUB_TOKEN": TOKEN}
+        workflow, "schedule", payload=ITSELF, hub=hub, api=server.address, secrets={"GITHUB_TOKEN": TOKEN}
     )
     assert TOKEN not in run.log
     return run
 
 
-def test_freshness_keeps_an_issue(tmp_path: Path) -> None:
-    author = Author(tmp_path, "freshness")
+@pytest.mark.parametrize("workflow", ["freshness", pytest.param("mine", marks=pytest.mark.slow)])
+def test_freshness_keeps_an_issue(tmp_path: Path, workflow: str) -> None:
+    author = Author(tmp_path, *(["freshness"] if workflow == "freshness" else []))
     with embedded_hub(tmp_path / "hub") as hub, github() as server:
-        done = looked(author, hub, server)
+        if workflow == "mine":
+            author.add_caller("freshness", "schedule", {"kernel-dir": "."})
+        done = looked(author, hub, server, workflow)
         assert done.returncode == 0, done.log
         assert done.outputs["look"]["fresh"] == "false"
         (issue,) = server.issues
         assert done.outputs["look"]["issue"] == issue["html_url"]
         assert "kernel-actions/tiny is not on the Hub" in issue["body"] and "not on the Hub" in done.summary
         server.failing = 403
-        done = looked(author, hub, server)
+        done = looked(author, hub, server, workflow)
         assert done.returncode == 1 and "give the job `issues: write`" in done.log
 
 
