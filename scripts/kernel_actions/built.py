@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from kernel_actions import manifest
+from kernel_actions import console, manifest
 from kernel_actions.errors import KernelFailed, Place, WrongInput
 
 Difference = Literal["changed", "unknown", "missing"]
@@ -190,7 +190,8 @@ def choose(kernel_dir: Path, build_dir: str, name: str) -> BuiltVariant:
         raise WrongInput(f"{folder} has no variant {name!r}", repair=f"it has {', '.join(close or names)}")
     if len(names) > 1:
         raise WrongInput(
-            f"{folder} has {len(names)} variants: {', '.join(names)}", repair="choose one with --variant"
+            f"{folder} has {console.counted(len(names), 'variant')}: {', '.join(names)}",
+            repair="choose one with --variant",
         )
     return read(folder / names[0])
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import toml_file
+from kernel_actions import console, toml_file
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 from kernel_actions.named_tuple import NamedTuple
 
@@ -216,7 +216,8 @@ def _check(value: Any, where: Callable[[int, str], Place], whole: Place) -> list
     if not isinstance(value, list):
         raise WrongInput("the build sets are not a list", where=whole)
     if len(value) > _MOST_BUILD_SETS:
-        raise WrongInput(f"there are {len(value)} build sets, more than {_MOST_BUILD_SETS}", where=whole)
+        found = console.counted(len(value), "build set")
+        raise WrongInput(f"there are {found}, more than {_MOST_BUILD_SETS}", where=whole)
     for index, one in enumerate(value):
         if not isinstance(one, dict):
             raise WrongInput(f"build set {index + 1} is not an attribute set", where=whole)

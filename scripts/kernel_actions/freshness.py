@@ -273,7 +273,11 @@ def _print(form: str, kernels: Sequence[Kernel], findings: Sequence[Finding], is
     if form == "github":
         fresh = "false" if findings else "true"
         github.set_outputs({"fresh": fresh, "findings": json.dumps(value), "issue": address})
-        title = f"{len(findings)} things are out of date" if findings else "Nothing is out of date"
+        title = (
+            f"Out of date: {console.counted(len(findings), 'thing')}"
+            if findings
+            else "Nothing is out of date"
+        )
         github.add_summary(
             markdown.join(
                 markdown.heading("warned" if findings else "passed", title),

@@ -159,7 +159,7 @@ def _run_stages(
 def _plan(kernel_dir: Path) -> tuple[Outcome, None]:
     bundled = [variant for variant in planning.planned_variants(kernel_dir) if variant.bundled]
     backends = ", ".join(dict.fromkeys(variant.backend for variant in bundled))
-    return Outcome(f"{len(bundled)} variants", f"the builder's bundle for {backends}"), None
+    return Outcome(console.counted(len(bundled), "variant"), f"the builder's bundle for {backends}"), None
 
 
 def _build(kernel_dir: Path, output: Path) -> tuple[Outcome, built.BuiltVariant]:
@@ -246,7 +246,11 @@ def _stage(
         return Outcome("unchanged", f"{made.version} is on {made.branch} already"), (prepared, None)
     release.check_gate(prepared, release.lacks(prepared))
     staged = release.stage(prepared)
-    word = f"{staged.changed} files, {console.size(staged.size)}" if staged.changed else "unchanged"
+    word = (
+        f"{console.counted(staged.changed, 'file')}, {console.size(staged.size)}"
+        if staged.changed
+        else "unchanged"
+    )
     return Outcome(word, f"{made.repo_id} {made.staging} @ {staged.commit[:12]}"), (prepared, staged)
 
 

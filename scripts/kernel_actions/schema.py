@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kernel_actions import console
 from kernel_actions.errors import Place, WrongInput, raise_all
 from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.toml_file import KeyPath, TomlFile
@@ -197,12 +198,9 @@ def raise_faults(file: TomlFile, faults: Iterable[Fault]) -> None:
     )
     errors = list({str(error): error for error in (fault.error(file) for fault in first)}.values())
     if count > MOST_ERRORS:
-        errors.append(
-            WrongInput(
-                f"has {count - MOST_ERRORS} more errors than the {MOST_ERRORS} that are listed",
-                where=Place(file.path),
-            )
-        )
+        more = console.counted(count - MOST_ERRORS, "more error")
+        what = f"has {more} than the {MOST_ERRORS} that are listed"
+        errors.append(WrongInput(what, where=Place(file.path)))
     raise_all(errors)
 
 
@@ -404,7 +402,7 @@ def _check_text(file: TomlFile, path: KeyPath, form: Text, value: Any) -> Iterat
     elif form.pattern and not re.fullmatch(form.pattern, value):
         yield Fault(path, _says(path, shown(value), form.what), repair=form.hint, is_of_value=True)
     elif form.longest and len(value) > form.longest:
-        what = f"{dotted(path)} has {len(value)} characters"
+        what = f"{dotted(path)} has {console.counted(len(value), 'character')}"
         yield Fault(path, what, repair=f"use {form.longest} or fewer", is_of_value=True)
 
 

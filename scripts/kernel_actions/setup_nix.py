@@ -607,7 +607,7 @@ def _preflight(
     signed = (
         "nothing to verify"
         if not plan.fetched
-        else f"{len(plan.fetched) - len(wrong)} of {len(plan.fetched)} paths"
+        else f"{len(plan.fetched) - len(wrong)} of {console.counted(len(plan.fetched), 'path')}"
     )
     rows = [*preflight.rows(plan), ("signatures", signed)]
     rows += [
@@ -632,10 +632,12 @@ def _preflight(
         of_cache = [one for one in wrong if one.cache == cache]
         signers = sorted({name for one in of_cache for name in one.signers})
         by = f"by {', '.join(signers)}" if signers else "by nobody"
+        paths = console.counted(len(of_cache), "path")
+        others = " and others" if len(of_cache) > 1 else ""
         problems.append(
             WrongSurroundings(
-                f"{len(of_cache)} paths of the cache {_shown(cache)} are signed {by}, and by no trusted key: "
-                f"Nix would build them, {short_name(of_cache[0].path)} for one",
+                f"the cache {_shown(cache)} has {paths} signed {by}, and by no trusted key: "
+                f"Nix would build {short_name(of_cache[0].path)}{others}",
                 repair="give the cache's key by trusted-public-keys"
                 if signers
                 else "have who pushes to the cache sign its paths",

@@ -99,7 +99,10 @@ def test_what_the_variant_refuses_is_skipped_and_said(kernel: Kernel) -> None:
     assert [one["name"] for one in kernel.read()["workloads"]] == ["Tiny.loop"]
     finished = kernel.run(*FAST, "--only", "two")
     assert finished.returncode == 1
-    assert "all 1 workloads were skipped; two: the variant refuses it" in finished.stderr.splitlines()[-1]
+    assert (
+        "nothing measured, 1 workload skipped; two: the variant refuses it"
+        in finished.stderr.splitlines()[-1]
+    )
 
 
 def test_nothing_to_run(kernel: Kernel) -> None:
@@ -180,7 +183,7 @@ def test_when_time_runs_out_what_was_measured_is_kept(kernel: Kernel, tmp_path: 
     kernel.write(BENCHMARK + slow)
     finished = kernel.run(*FAST, "--time-limit", "30")
     assert finished.returncode == 3, finished.stderr
-    assert "took longer than 30 s; 1 workloads were measured" in finished.stderr.splitlines()[-1]
+    assert "took longer than 30 s; measured: 1 workload (" in finished.stderr.splitlines()[-1]
     assert kernel.read()["complete"] is False
     numbers = mark.read_text().split()
     assert len(numbers) == 2 and not [number for number in numbers if _is_running(number)]

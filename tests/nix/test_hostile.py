@@ -223,6 +223,6 @@ def test_a_time_limit_in_the_second_build_loses_nothing(machine: Machine, tmp_pa
     given = ["--check-reproducible", "--time-limit=12s", "--archive", tmp_path / "tars"]
     finished = machine.build(kernel, CPU, options=[*given, f"--push-to=file://{tmp_path}/cache"])
     assert finished.returncode == 3, finished.stderr
-    assert f"1 of 1 variants are built; left: {CPU}, a second time" in last_line(finished)
+    assert f"built 1 of 1 variant; left: {CPU}, a second time" in last_line(finished)
     assert report(kernel, CPU)["pushed"] and (tmp_path / "tars" / f"{CPU}.tar").is_file()
     assert report(kernel, CPU)["reproducible"] is None

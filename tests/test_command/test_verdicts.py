@@ -39,7 +39,7 @@ def test_passing(kernel: Path, tmp_path: Path) -> None:
         pytest.param("def test_a(): pass\n", "none-selected", (0,) * 4, "0 tests ran", id="none selected"),
         pytest.param(
             MARKED + "def test_a(): pytest.skip('no card')\n",
-            "all-skipped", (0, 0, 1, 0), "all 1 tests were skipped, so that nothing was tested (no card)",
+            "all-skipped", (0, 0, 1, 0), "nothing was tested, 1 test skipped (no card)",
             id="all skipped",
         ),
         pytest.param(
@@ -48,7 +48,7 @@ def test_passing(kernel: Path, tmp_path: Path) -> None:
         ),
         pytest.param(
             MARKED + "@pytest.mark.xfail\ndef test_a(): assert 0\n",
-            "all-skipped", (0, 0, 1, 0), "all 1 tests were skipped", id="expected to fail",
+            "all-skipped", (0, 0, 1, 0), "nothing was tested, 1 test skipped", id="expected to fail",
         ),
         pytest.param(None, "no-tests", (0, 0, 0, 0), "has no tests", id="no tests"),
         pytest.param(
@@ -64,7 +64,7 @@ def test_passing(kernel: Path, tmp_path: Path) -> None:
         pytest.param(
             LOADED + "def test_a(): pass\ndef test_b():\n    tiny.native().crash()\ndef test_c(): pass\n",
             "crashed", (1, 1, 0, 1), "test_tiny.py:11: torch-cpu: the tests ended early: killed by SIGSEGV "
-            "(11) in tests/test_tiny.py::test_b; 1 tests were not run", id="segmentation fault",
+            "(11) in tests/test_tiny.py::test_b; not run: 1 test", id="segmentation fault",
         ),
         pytest.param(
             LOADED + "def test_a(): tiny.native().give_up()\n",
@@ -130,7 +130,7 @@ def test_a_test_that_never_ends(kernel: Path, hang: str) -> None:
     tests = LOADED + f"def test_a(): pass\ndef test_b():\n    {hang}\ndef test_c(): pass\n"
     finished = run(kernel, tests, "--test-time-limit", "2")
     assert (finished.returncode, finished.kind, finished.counts) == (1, "test-time-limit", (1, 1, 0, 1))
-    assert "tests/test_tiny.py::test_b took longer than 2.0 s, and was ended; 1 tests" in finished.last
+    assert "tests/test_tiny.py::test_b took longer than 2.0 s, and was ended; not run: 1 test (" in finished.last
     # Where it was, also when it holds the interpreter's lock.
     assert "test_tiny.py:12:" in finished.last or "test_tiny.py:11:" in finished.last
     assert finished.report is not None and 2 <= finished.report["seconds"] < 20
@@ -237,8 +237,7 @@ def test_what_breaks_a_gpu_ends_the_run(kernel: Path) -> None:
     finished = run(kernel, tests)
     assert (finished.returncode, finished.kind, finished.counts) == (1, "crashed", (1, 1, 0, 1))
     assert (
-        "test_tiny.py::test_b broke the GPU for the tests after it (1 were not run): CUDA error"
-        in finished.last
+        "test_tiny.py::test_b broke the GPU for the tests after it (not run: 1): CUDA error" in finished.last
     )
     assert "/tests/test_tiny.py:" in finished.last
 

@@ -194,14 +194,15 @@ def check(report: Report, kernel_dir: Path, settings: Settings) -> None:
     if not report.complete:
         raise WrongSurroundings(
             f"{report.variant}: the benchmarks took longer than {console.duration(settings.time_limit)}; "
-            f"{len(report.workloads)} workloads were measured",
+            f"measured: {console.counted(len(report.workloads), 'workload')}",
             repair="give them more with --time-limit, or choose some with --only",
         )
     if not report.workloads:
         if report.skipped:
             first_skipped = report.skipped[0]
+            skipped = console.counted(len(report.skipped), "workload")
             raise KernelFailed(
-                f"{report.variant}: all {len(report.skipped)} workloads were skipped; "
+                f"{report.variant}: nothing measured, {skipped} skipped; "
                 f"{report.name_of(first_skipped)}: {first_skipped.reason}"
             )
         raise WrongInput(

@@ -186,7 +186,7 @@ def machine(report: Report) -> str:
     facts = report.machine
     parts = [str(facts[name]) for name in _FACTS if facts.get(name)]
     if facts.get("threads"):
-        parts.append(f"{facts['threads']} threads")
+        parts.append(console.counted(int(facts["threads"] or 0), "thread"))
     for name, shown in (("driver", "driver"), ("cuda", "CUDA"), ("torch", "Torch"), ("kernels", "kernels")):
         if facts.get(name):
             parts.append(f"{shown} {facts[name]}")

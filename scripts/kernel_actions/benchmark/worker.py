@@ -25,6 +25,7 @@ if __name__ == "__main__":
     # Last, so that nothing of the suite takes the place of what the kernel imports.
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from kernel_actions import console
 from kernel_actions.benchmark import cases, decide, machine, sides
 from kernel_actions.benchmark.cases import Case, CaseError
 from kernel_actions.benchmark.clocks import Clocks
@@ -198,7 +199,8 @@ class Measurement:
                 if rounds.count < job.rounds:
                     peers = self._peers(case, peers, is_first=rounds.count == 0)
             self._round(rounds, other, [peer for peer in peers if not peer.reason])
-        print(f"{case.name}: {rounds.said()}, {rounds.count} rounds of {pace.calls} calls")
+        measured = f"{console.counted(rounds.count, 'round')} of {console.counted(pace.calls, 'call')}"
+        print(f"{case.name}: {rounds.said()}, {measured}")
         return {
             "name": case.name,
             "file": case.file,

@@ -265,7 +265,9 @@ def _check_empty(matrix: Matrix, options: Options) -> None:
         what = f"no kernel is concerned by the changes since {options.changed_since[:80]!r}"
         raise WrongInput(what, repair="allow it with --allow-empty")
     reasons = dict.fromkeys(one.reason for kernel in matrix.kernels for one in kernel.left_out)
-    shown = list(reasons)[:5] + ([f"and {len(reasons) - 5} more reasons"] if len(reasons) > 5 else [])
+    shown = list(reasons)[:5] + (
+        [f"and {console.counted(len(reasons) - 5, 'more reason')}"] if len(reasons) > 5 else []
+    )
     names = ", ".join(str(Path(kernel.directory) / "build.toml") for kernel in matrix.kernels[:3])
     raise WrongInput(
         f"no variant of {names} is selected: "

@@ -65,7 +65,7 @@ def _print_github(matrix: Matrix) -> None:
     room = _MOST_OUTPUT // 2 - sum(map(len, (jobs, tests, kernels, variants))) - _SMALL_OUTPUTS
     if room < 0:
         raise WrongInput(
-            f"the matrix of {len(matrix.jobs)} jobs is larger than the 1 MiB that GitHub passes on",
+            f"the matrix of {console.counted(len(matrix.jobs), 'job')} is larger than the 1 MiB of an output",
             repair="narrow the selection, or plan it in parts",
         )
     github.set_outputs(
@@ -103,7 +103,7 @@ def _summary(matrix: Matrix) -> str:
     return markdown.join(
         markdown.heading("planned", f"Plan: {_counted(matrix)}"),
         *(_kernel_summary(one, is_folded=len(matrix.kernels) > _FEW_KERNELS) for one in matrix.kernels),
-        markdown.details(f"{len(matrix.jobs)} jobs", markdown.table(header, _job_rows(matrix))),
+        markdown.details(console.counted(len(matrix.jobs), "job"), markdown.table(header, _job_rows(matrix))),
         markdown.details(f"{len(left_out)} left out", why) if left_out else "",
     )
 
@@ -130,13 +130,13 @@ def _title(kernel: PlannedKernel) -> str:
 def _counted(matrix: Matrix) -> str:
     variants = sum(len(kernel.selected) for kernel in matrix.kernels)
     left_out = sum(len(kernel.left_out) for kernel in matrix.kernels)
-    parts = [f"{variants} variants in {len(matrix.jobs)} jobs"]
+    parts = [f"{console.counted(variants, 'variant')} in {console.counted(len(matrix.jobs), 'job')}"]
     if len(matrix.kernels) != 1:
-        parts.append(f"{len(matrix.kernels)} kernels")
+        parts.append(console.counted(len(matrix.kernels), "kernel"))
     if left_out:
         parts.append(f"{left_out} left out")
     if matrix.unchanged:
-        parts.append(f"{len(matrix.unchanged)} kernels unchanged")
+        parts.append(f"{console.counted(len(matrix.unchanged), 'kernel')} unchanged")
     if matrix.held_back:
         parts.append(f"{matrix.held_back} kept from runners that are not GitHub's")
     return ", ".join(parts)

@@ -232,7 +232,8 @@ class _Job:
             except _TimeIsUp:
                 left = ["the tests' closure"]
         if left:
-            done = f"{len(self._reports)} of {len(names)} variants are built; left: {', '.join(left)}"
+            done = f"built {len(self._reports)} of {console.counted(len(names), 'variant')}"
+            done += f"; left: {', '.join(left)}"
             self._errors.append(
                 WrongSurroundings(
                     f"the time limit of {_long(self._request.time_limit)} is up: {done}",
@@ -256,7 +257,7 @@ class _Job:
         if len(others) >= _SHOWN:
             more = len(others) - _SHOWN + 1
             others = others[: _SHOWN - 1]
-            console.say(f"{more} more errors are in the log: {self._work}")
+            console.say(f"{console.counted(more, 'more error')} in the log: {self._work}")
         raise type(first)(first.what, where=first.where, repair=first.repair, others=tuple(others))
 
     def _check_time(self) -> float:
@@ -524,7 +525,7 @@ class _Job:
         if unsigned:
             cache = re.search(r"(?:from|substituter) '([^']+)'", unsigned[0])
             of = f" of {cache[1]}" if cache else ""
-            count = f"{len(unsigned)} path{'s' if len(unsigned) > 1 else ''}{of}"
+            count = f"{console.counted(len(unsigned), 'path')}{of}"
             others.insert(
                 0, f"{count} not taken from the cache: no key of trusted-public-keys has signed them"
             )
@@ -609,7 +610,7 @@ class _Job:
             for error in found[:_SHOWN]
         ]
         if len(found) > _SHOWN:
-            listed[-1].repair += f"; {len(found) - _SHOWN} more errors are in it"
+            listed[-1].repair += f", with {console.counted(len(found) - _SHOWN, 'more error')}"
         if not listed:
             last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
             listed = [
@@ -711,7 +712,7 @@ class _Job:
                 title="compiler warning",
             )
         if len(found) > _SHOWN:
-            console.say(f"{len(found) - _SHOWN} more warnings are in the log")
+            console.say(f"{console.counted(len(found) - _SHOWN, 'more warning')} in the log")
         if used := diagnostics.registers(lines):
             rows = [
                 (
@@ -722,7 +723,7 @@ class _Job:
             ]  # fmt: skip
             header = ("kernel", "architecture", "registers", "stack", "spill stores", "spill loads")
             rest = len(used) - len(rows)
-            more = f"{rest} more spill less." if rest else ""
+            more = f"And {rest} more, with fewer spills." if rest else ""
             table = markdown.join(markdown.table(header, rows), more)
             github.add_summary(markdown.details(f"Registers of {report.variant}", table))
 
@@ -845,7 +846,7 @@ def _print(form: str, reports: Sequence[NixBuildReport]) -> None:
 def _summary(reports: Sequence[NixBuildReport], errors: Sequence[KernelActionsError] = ()) -> str:
     """The verdict, why, what was built all the same, and what took how long."""
     took = console.duration(sum(one.seconds for one in reports))
-    count = reports[0].variant if len(reports) == 1 else f"{len(reports)} variants"
+    count = reports[0].variant if len(reports) == 1 else console.counted(len(reports), "variant")
     title = f"Build: {errors[0].what}" if errors else f"Build: {count} in {took}"
     listed = [(one.what, str(one.where or ""), one.repair) for one in errors[: _SHOWN * 5]]
     steps: list[markdown.Step] = []
@@ -865,7 +866,7 @@ def _import(options: Options) -> int:
     """Put a closure of tests into the store, and print the path of its last entry, the tests themselves."""
     paths = store.import_closure(Path(options.import_tests))
     root = store.settings().real(paths[-1])
-    console.say(f"Imported {len(paths)} paths of {options.import_tests}")
+    console.say(f"Imported {console.counted(len(paths), 'path')} of {options.import_tests}")
     print(json.dumps({"tests": str(root), "paths": len(paths)}) if options.format == "json" else root)
     if options.format == "github":
         github.set_outputs({"tests": str(root)})

@@ -320,6 +320,9 @@ def rows(build: Build) -> list[tuple[str, str]]:
     listed = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     sizes = f"{console.size(build.download)} to download, {console.size(build.unpacked)} unpacked"
     return [
-        ("fetched", f"{len(build.fetched)} paths: {sizes}" if build.fetched else "nothing"),
+        (
+            "fetched",
+            f"{console.counted(len(build.fetched), 'path')}: {sizes}" if build.fetched else "nothing",
+        ),
         ("built", f"{len(names)}: {printable(listed)}" if names else "nothing"),
     ]

@@ -182,7 +182,7 @@ def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]])
         else:
             unsigned[path] = metadata.source
     if unsigned and signs:
-        console.say(f"Signing {len(unsigned)} variant{'s' if len(unsigned) > 1 else ''}")
+        console.say(f"Signing {console.counted(len(unsigned), 'variant')}")
         with signing.signer(release.trust_config) as sign:
             found |= {path: sign(metadata.read_bytes()) for path, metadata in unsigned.items()}
     return found

@@ -177,8 +177,8 @@ def _outcome(released: Released) -> list[str]:
     if released.verified is not None:
         # None where no variant is for this machine, and where another job has loaded it.
         loaded = released.verified.loaded or "none here"
-        count = len(released.verified.variants)
-        lines.append(f"Verified {count} variant{'s' if count != 1 else ''}; loaded {loaded}")
+        count = console.counted(len(released.verified.variants), "variant")
+        lines.append(f"Verified {count}; loaded {loaded}")
     if released.tagged is not None and released.tagged.done:
         lines.append(f"Done: {', '.join(released.tagged.done)}")
     return lines

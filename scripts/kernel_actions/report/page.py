@@ -196,7 +196,7 @@ def _variant(one: VariantReport, entry: Entry) -> str:
             ("Built by", f"{built.builder}, in {console.duration(built.seconds)}"),
             ("From", f"{built.commit or 'no commit'}{dirty}"),
             ("Torch", built.torch),
-            ("Holds", f"{built.files} files, {console.size(built.bytes)}"),
+            ("Holds", f"{console.counted(built.files, 'file')}, {console.size(built.bytes)}"),
         ]
     for tests in one.tests:
         took = f" in {console.duration(tests.seconds)}" if tests.seconds else ""

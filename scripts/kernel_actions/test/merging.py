@@ -84,7 +84,7 @@ def summary(entries: Sequence[Entry], missing: Sequence[str]) -> str:
     kernels = _by_kernel(entries, missing)
     counted = console.counted(sum(one.count for one in kernels), "variant")
     if len(kernels) > 1:
-        counted += f" of {len(kernels)} kernels"
+        counted += f" of {console.counted(len(kernels), 'kernel')}"
     passed = sum(one.passed for one in entries)
     verdict: markdown.Verdict = "failed" if errors else "warned" if _untested(entries, missing) else "passed"
     header, rows = table(entries, missing)

@@ -281,14 +281,15 @@ def _ending(variant: BuiltVariant, request: Request, progress: Progress, ended: 
         failed = next((one for one in progress.failures if one.kind == "time-limit"), None)
         place = (failed.path, failed.line) if failed else (None, None)
         if ended.limit == "test":
-            text = f"{name}: {running} {said}, and was ended; {progress.not_run} tests were not run"
+            left = console.counted(progress.not_run, "test")
+            text = f"{name}: {running} {said}, and was ended; not run: {left}"
             return Reason("test-time-limit", text, "see --test-time-limit", *place)
         text = f"{name}: the tests took longer than {console.duration(limit)}, and were ended{at}"
         return Reason("run-time-limit", text, "see --time-limit", *place)
     if progress.broken:
         crashed = next((one for one in progress.failures if one.kind == "crashed"), None)
         test = crashed.test if crashed else "a test"
-        text = f"{name}: {test} broke the GPU for the tests after it ({progress.not_run} were not run): "
+        text = f"{name}: {test} broke the GPU for the tests after it (not run: {progress.not_run}): "
         place = (crashed.path, crashed.line) if crashed else (None, None)
         return Reason("crashed", text + progress.broken, "", *place)
     if code < 0:
@@ -317,7 +318,7 @@ def _signalled(name: str, progress: Progress, ended: Ended) -> Reason:
     progress.interrupt("crashed", said, ended.stacks)
     crashed = next((one for one in progress.failures if one.kind == "crashed"), None)
     place = (crashed.path, crashed.line) if crashed else progress._place(places)
-    left = f"; {progress.not_run} tests were not run" if progress.not_run else ""
+    left = f"; not run: {console.counted(progress.not_run, 'test')}" if progress.not_run else ""
     if running:
         at = f" in {running}"
     elif progress.end is not None:
@@ -341,8 +342,8 @@ def _nothing_tested(
     load = f'load it by get_kernel("{repo_id}", version={kernel.version}, trust_remote_code=True)'
     if report.failed:
         first = report.failures[0]
-        total = report.passed + report.failed
-        text = f"{name}: {report.failed} of {total} tests failed; {first.test}: {first.reason}"
+        total = console.counted(report.passed + report.failed, "test")
+        text = f"{name}: {report.failed} of {total} failed; {first.test}: {first.reason}"
         # As with another repository's name, which is looked for on the Hub.
         is_unloaded = not report.passed and end.get("is_loaded") is not True
         repair = f"none of them loaded the kernel: {load}" if is_unloaded else ""
@@ -351,12 +352,12 @@ def _nothing_tested(
     if report.not_run:
         # As after pytest.exit(returncode=0), and with --collect-only, --setup-only and the like.
         at = f", in {progress.running[0]}" if progress.running else ""
-        count = f"{report.not_run} of {progress.selected} selected tests"
+        count = f"{report.not_run} of {console.counted(progress.selected or 0, 'selected test')}"
         text = f"{name}: {count} did not run, and pytest ended well"
         return Reason("ended-early", text + at, "see pytest.exit, and options in addopts and --pytest-args")
     if not passed and report.skipped:
         why = report.skips[0].reason if report.skips else ""
-        text = f"{name}: all {report.skipped} tests were skipped, so that nothing was tested"
+        text = f"{name}: nothing was tested, {console.counted(report.skipped, 'test')} skipped"
         return Reason("all-skipped", f"{text} ({why})" if why else text)
     if not passed:
         text = f"{name}: 0 tests ran"

@@ -73,7 +73,7 @@ def _rows(report: TestReport) -> list[tuple[str, str, str]]:
         (
             one.function or report.sanitizer or "",
             _place(one.path, one.line),
-            f"{one.what} ({one.count} times)",
+            f"{one.what} ({console.counted(one.count, 'time')})",
         )
         for one in report.findings
     ]
