@@ -37,8 +37,8 @@ BUILTINS = ("export",)
 WITH_COMMANDS = ("docker", "gh", "git", "helm", "kernels", "kubectl", "pip", "pipx")
 PROGRAMS = frozenset(
     {
-        *WRAPPERS, *WITH_COMMANDS, *NOT_HERE, "kernel-actions", "make", "ninja", "nix", "nix-store", "pytest",
-        "python", "sysctl", "systemctl", "systemd-analyze", "tar",
+        *WRAPPERS, *WITH_COMMANDS, *NOT_HERE, "install", "kernel-actions", "make", "ninja", "nix",
+        "nix-store", "pytest", "python", "sysctl", "systemctl", "systemd-analyze", "tar",
     }
 )  # fmt: skip
 

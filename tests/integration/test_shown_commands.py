@@ -20,8 +20,8 @@ PAGES = sorted(
 # Files that say in a comment how they are used.
 RUNNERS = sorted(path for path in ROOT.glob("templates/runners/*/*") if path.is_file())
 WORKFLOWS = sorted([*ROOT.glob("templates/workflows/**/*.yml"), *ROOT.glob(".github/workflows/*.yml")])
-# Word for word, by tests/integration/test_documentation.py, tests/consumers/test_guide.py and tests/runners.
-RUN = ("docs/tutorial.md", "docs/applications.md", "docs/runners.md")
+# Word for word, by tests/integration/test_documentation.py and tests/consumers/test_guide.py.
+RUN = ("docs/tutorial.md", "docs/applications.md")
 
 
 def name(path: Path) -> str:
