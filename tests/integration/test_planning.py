@@ -179,6 +179,14 @@ def test_a_shallow_clone_says_so(monorepo: Path, tmp_path: Path) -> None:
     assert code == 3 and "no common ancestor in this shallow clone" in err and "fetch-depth: 0" in err
 
 
+@pytest.mark.parametrize("before", ["0" * 40, "1234567890" * 4])
+def test_where_a_push_began_with_nothing_all_kernels_are_concerned(monorepo: Path, before: str) -> None:
+    # What GitHub names for the first push of a branch, and a commit that a forced push has dropped.
+    code, plan, err = _matrix("--discover", monorepo, "--changed-since", before)
+    assert (code, {entry["kernel"] for entry in plan["include"]}) == (0, {"gelu", "blur", "gray"})
+    assert err == f"kernel-actions: warning: there is no commit {before} here: all kernels are planned\n"
+
+
 @pytest.mark.parametrize("reference", ["nowhere", "--output=/tmp/x", "HEAD:README.md", "a b", "$(id)"])
 def test_a_reference_that_is_none(monorepo: Path, reference: str) -> None:
     code, _, err = _matrix("--discover", monorepo, f"--changed-since={reference}")

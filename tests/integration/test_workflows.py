@@ -154,9 +154,14 @@ def test_the_sources_of_a_pull_request_are_checked(tmp_path: Path, is_called: bo
         assert_no_secret(run)
     # A public name that is gone while the version stays: what the base is looked at for.
     author.change({"torch-ext/tiny/__init__.py": source.replace("twice", "thrice")})
-    for fork in (False, True):
-        run = author.run(workflow, "pull_request", payload=pull_request(fork=fork, base=base))
-        assert run.returncode == 1 and run.results == {"compliance": "failure"}
+    events = [("pull_request", pull_request(fork=fork, base=base)) for fork in (False, True)]
+    if not is_called:
+        # What is compared with where no pull request says it.
+        git(author.root, "update-ref", "refs/remotes/origin/main", base)
+        events.append(("merge_group", ITSELF))
+    for event, payload in events:
+        run = author.run(workflow, event, payload=payload)
+        assert run.returncode == 1 and run.results == {"compliance": "failure"}, run.log
         assert "KA4" in run.summary and "torch-ext/tiny/__init__.py" in run.log
         assert_no_secret(run)
 

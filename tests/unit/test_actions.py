@@ -180,7 +180,7 @@ DIFFERENCES: dict[str, set[str]] = {
     },
     "step org/kernel-actions/rollback": {"env.HF_OIDC_RESOURCE", "with.dry-run", "with.token"},
     "step actions/upload-artifact": {
-        "if", "with.name", "with.path", "with.if-no-files-found", "with.overwrite", "with.retention-days",
+        "if", "with.name", "with.path", "with.if-no-files-found", "with.retention-days",
     },
     "step actions/download-artifact": {
         "if", "with.name", "with.path", "with.pattern", "with.merge-multiple",

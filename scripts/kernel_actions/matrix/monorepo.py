@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from kernel_actions import manifest
+from kernel_actions import console, manifest
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
 from kernel_actions.named_tuple import NamedTuple
 
@@ -15,6 +16,7 @@ _SKIPPED = frozenset({"build", "dist", "node_modules", "result", "site-packages"
 # What concerns no kernel when it lies outside of their folders: texts for people.
 _TEXTS = (".md", ".rst", ".png", ".jpg", ".svg", ".gif")
 _TEXT_NAMES = ("license", "copying", "notice", "codeowners", ".gitignore", ".gitattributes", ".editorconfig")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class Unchanged(NamedTuple):
@@ -79,13 +81,18 @@ def concerned(
 ) -> tuple[list[Path], list[Unchanged]]:
     """Those of ``kernels`` that the changes since ``reference`` concern, and the others.
 
-    ``shared`` are the sources that each kernel names outside of its folder (``../common/x.h``).
+    ``shared`` are the sources that each kernel names outside of its folder (``../common/x.h``). A commit that
+    is not here, as GitHub names one for a branch's first push and for a forced one, leaves nothing to compare
+    with: all kernels are concerned.
     Raises ``WrongInput`` and ``WrongSurroundings`` as ``git.changed_since`` does.
     """
     from kernel_actions import git  # Not at the top: it runs processes, which most plans do without.
 
-    changed = git.changed_since(kernels[0], reference)
     state = git.state(kernels[0])
+    if state is not None and _is_gone(kernels[0], reference):
+        console.say(f"kernel-actions: warning: there is no commit {reference} here: all kernels are planned")
+        return list(kernels), []
+    changed = git.changed_since(kernels[0], reference)
     assert state is not None  # Or the comparison would have failed.
     root = state.root.resolve()
     folders: dict[Path, PurePosixPath] = {}
@@ -105,6 +112,16 @@ def concerned(
         [kernel for kernel in kernels if kernel in reached],
         [Unchanged(kernel, f"unchanged since {reference}") for kernel in kernels if kernel not in reached],
     )
+
+
+def _is_gone(directory: Path, reference: str) -> bool:
+    """Whether it names a commit in full that the whole history does not have."""
+    from kernel_actions import git
+
+    if not _COMMIT.fullmatch(reference):
+        return False
+    is_none = not reference.strip("0")
+    return is_none or not (git.has_commit(directory, reference) or git.is_shallow(directory))
 
 
 def _reached(
