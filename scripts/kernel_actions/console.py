@@ -39,7 +39,7 @@ def counted(count: int, name: str) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A plain table with aligned columns; cells are made printable, so that no cell breaks it."""
-    cells = [list(header), *([printable(cell) for cell in row] for row in rows)]
+    cells = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -111,6 +111,25 @@ def test_the_grids_of_many_kernels_are_folded_unless_something_failed(
     assert summary.index("kernel-9") < summary.index("✅ kernel-0")
 
 
+def test_what_hostile_reports_say_is_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # They come from jobs that ran a stranger's code.
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
+    hostile = "<img src=x>\n::error::forged\x1b[31m"
+    reports = [
+        replace(CPU, kernel=hostile), replace(CPU, kernel="b", gpu=hostile),
+        replace(UNTESTED, kernel="c", allowed=hostile), replace(UNTESTED, kernel="d", variant="torch-cpu"),
+    ]  # fmt: skip
+    put(tmp_path / "reports", *reports)
+    assert merging.merge(tmp_path / "reports", [], "github") == 0
+    printed, summary = capsys.readouterr().out, (tmp_path / "summary").read_text()
+    assert "\n::" not in printed and "\x1b" not in printed
+    assert "<img" not in summary and "\x1b" not in summary and "\n::" not in summary
+    assert "<summary>⚠️ d: 1 variant, 0 passed" in summary
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any, get_args
 
 from kernel_actions import built, console, coverage, github, markdown
-from kernel_actions.errors import EXIT_DONE, KernelActionsError, KernelFailed, Place, WrongInput, raise_all
+from kernel_actions.errors import (
+    EXIT_DONE,
+    KernelActionsError,
+    KernelFailed,
+    Place,
+    WrongInput,
+    printable,
+    raise_all,
+)
 from kernel_actions.test.model import SCHEMA, Verdict
 from kernel_actions.test.show import VERDICTS
 
@@ -67,7 +75,7 @@ def merge(folder: Path, variants: Sequence[str], form: str) -> int:
         header, rows = table(entries, missing)
         print(console.table(header, rows))
         for one in _untested(entries, missing):
-            print(one)
+            print(printable(one))
     if form == "github":
         github.add_summary(summary(entries, missing))
         verdict = "failed" if _errors(entries, missing) else "passed"
@@ -80,17 +88,15 @@ def merge(folder: Path, variants: Sequence[str], form: str) -> int:
 
 def summary(entries: Sequence[Entry], missing: Sequence[str]) -> str:
     """The merged reports as Markdown: the verdict, why, each kernel's grid, and each variant on each GPU."""
-    errors = _errors(entries, missing)
     kernels = _by_kernel(entries, missing)
     counted = console.counted(sum(one.count for one in kernels), "variant")
     if len(kernels) > 1:
         counted += f" of {console.counted(len(kernels), 'kernel')}"
     passed = sum(one.passed for one in entries)
-    verdict: markdown.Verdict = "failed" if errors else "warned" if _untested(entries, missing) else "passed"
     header, rows = table(entries, missing)
     return markdown.join(
-        markdown.heading(verdict, f"Tests of {counted}: {passed} passed"),
-        markdown.bullets(one.what for one in errors),
+        markdown.heading(_verdict(entries, missing), f"Tests of {counted}: {passed} passed"),
+        markdown.bullets(one.what for one in _errors(entries, missing)),
         *(_kernel_summary(one, len(kernels)) for one in kernels),
         markdown.bullets(_untested(entries, missing)),
         markdown.details("Each variant", markdown.table(tuple(map(markdown.text, header)), rows)),
@@ -111,9 +117,9 @@ class _Kernel:
         return len({one.variant for one in self.entries}) + len(self.missing)
 
     @property
-    def has_failed(self) -> bool:
-        """Whether anything of it makes a merge fail."""
-        return bool(_errors(self.entries, self.missing))
+    def verdict(self) -> markdown.Verdict:
+        """``failed`` when anything of it makes a merge fail, ``warned`` when some of it may go untested."""
+        return _verdict(self.entries, self.missing)
 
 
 def _by_kernel(entries: Sequence[Entry], missing: Sequence[str]) -> list[_Kernel]:
@@ -128,17 +134,17 @@ def _by_kernel(entries: Sequence[Entry], missing: Sequence[str]) -> list[_Kernel
         kernel, _, variant = name.rpartition("/")
         found.setdefault(kernel or only, ([], []))[1].append(variant)
     kernels = [_Kernel(name, tuple(here), tuple(gone)) for name, (here, gone) in found.items()]
-    return sorted(kernels, key=lambda one: (not one.has_failed, one.name))
+    return sorted(kernels, key=lambda one: (one.verdict != "failed", one.name))
 
 
 def _kernel_summary(kernel: _Kernel, among: int) -> str:
     grid = coverage.as_markdown(coverage.grid(_places(kernel.entries, kernel.missing)))
     if among == 1:
         return grid
+    count = console.counted(kernel.count, "variant")
     passed = sum(one.passed for one in kernel.entries)
-    sign = markdown.SIGNS["failed" if kernel.has_failed else "passed"]
-    title = f"{sign} {kernel.name}: {console.counted(kernel.count, 'variant')}, {passed} passed"
-    if among > _FEW_KERNELS and not kernel.has_failed:
+    title = f"{markdown.SIGNS[kernel.verdict]} {kernel.name}: {count}, {passed} passed"
+    if among > _FEW_KERNELS and kernel.verdict != "failed":
         return markdown.details(title, grid)
     return markdown.join(markdown.lines([title]), grid)
 
@@ -250,6 +256,12 @@ def _cell(one: Entry) -> str:
     counts = f"{one.passed} passed" + (f", {one.failed} failed" if one.failed else "")
     counts += f", {one.not_run} not run" if one.not_run else ""
     return f"{markdown.SIGNS[VERDICTS[one.verdict]]} " + ("untested" if one.verdict == "untested" else counts)
+
+
+def _verdict(entries: Sequence[Entry], missing: Sequence[str]) -> markdown.Verdict:
+    if _errors(entries, missing):
+        return "failed"
+    return "warned" if _untested(entries, missing) else "passed"
 
 
 def _untested(entries: Sequence[Entry], missing: Sequence[str]) -> list[str]:
