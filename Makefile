@@ -27,9 +27,10 @@ lock:  ## Resolve requirements/*.in into requirements/*.txt
 update-builder-data:  ## Read what each revision of the builder can build from a checkout (DIR=<checkout>)
 	@$(PYTHON) scripts/update_builder_data.py $(DIR)
 
-bench:  ## Time the planner and compliance on this machine
+bench:  ## Time the planner, compliance and uploads on this machine
 	@$(PYTHON) tests/bench/bench.py
 	@$(PYTHON) tests/bench/bench_compliance.py
+	@$(PYTHON) tests/bench/bench_upload.py
 
 bench-kernel:  ## Measure the kernel on this machine's CPU, into BENCH_OUT (ARGS="--only *uint8*")
 	@benchmarks/run.sh cpu $(ARGS)

@@ -1,125 +1,142 @@
-"""Times uploads, against ``HfApi.upload_folder`` on the same embedded Hub in the same run; run it by hand:
-``python -I tests/bench/bench_upload.py [--huge GB]``.
+"""Times uploads, against ``HfApi.upload_folder`` on the same embedded Hub in the same run.
 
-Times are of this machine and this moment; what counts are the ratios. ``--huge`` uploads sparse files of that
-size in all, in a process of its own, and prints the most memory that it took.
+Part of ``make bench``. Times are of this machine and this moment; what counts are the ratios. With
+``--huge GB`` it uploads and releases that much in place of it, and prints the most memory that one of the
+processes took.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 os.environ["HF_HUB_DISABLE_XET"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 from huggingface_hub import HfApi
-from kernel_actions.hub import client
+from kernel_actions import upload
 from kernel_actions.hub.embedded import embedded
 
-VARIANTS, MEGABYTES, ROUNDS = 18, 20, 3
+from tests.hub.helpers import write_kernel, write_variant
+from tests.release.helpers import ROOT, Kernel, command
+
+VARIANTS, SIZE, ROUNDS = 18, 20_000_000, 5
 
 
-def write(folder: Path, name: str) -> None:
-    """A variant of 20 MB that no other one equals."""
-    target = folder / name
-    target.mkdir(parents=True)
-    (target / "__init__.py").write_text("__all__ = []\n")
-    (target / "metadata.json").write_text("{}\n")
-    (target / "kernel.abi3.so").write_bytes(os.urandom(MEGABYTES * 1_000_000))
+class Ratio(NamedTuple):
+    """Seconds of an upload and of its peer, on the clock or of the client on the processor."""
+
+    what: str
+    ours: float
+    peer: float
+
+    @property
+    def times(self) -> float:
+        """How many times as fast as its peer it is."""
+        return self.peer / self.ours
 
 
-def ours(address: str, repo_id: str, build: Path) -> int:
-    """Upload as the command does; the bytes that had to be sent."""
-    hub = client.connect(address)
-    names = sorted(path.name for path in build.iterdir())
-    local = client.local_folders({f"build/{name}": build / name for name in names})
-    folders = [f"build/{name}" for name in names]
-    return client.upload(hub, repo_id, "v1", local, folders, message="Upload").size
+def write(kernel: Path) -> None:
+    """All variants, of random bytes: the Hub keeps equal objects once, whoever sends them."""
+    for index in range(VARIANTS):
+        folder = write_variant(kernel / "build", variant=f"torch{210 + index}-cxx11-cu130-x86_64-linux")
+        (folder / "table.bin").write_bytes(b"\0" + os.urandom(SIZE - 1))
+    # What is still to be written to the disk is nobody's upload.
+    os.sync()
 
 
-def theirs(address: str, repo_id: str, build: Path) -> int:
-    """Upload as users of huggingface_hub do."""
+def timed(act: Callable[[], object]) -> tuple[float, float]:
+    """Seconds on the clock, and of this process on the processor."""
+    wall, processor = time.perf_counter(), time.process_time()
+    act()
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def compare(address: str, folder: Path, rounds: int = ROUNDS) -> list[Ratio]:
+    """Upload all, and all of it again, as the command does and as users of huggingface_hub do."""
+    kernel = write_kernel(folder / "kernel")
     api = HfApi(endpoint=address, token="unused")
-    api.create_repo(repo_id, repo_type="kernel", exist_ok=True)
-    api.create_branch(repo_id, branch="v1", repo_type="kernel", exist_ok=True)
-    api.upload_folder(
-        repo_id=repo_id, folder_path=build, path_in_repo="build", repo_type="kernel", revision="v1"
-    )
-    return 0
+    api.create_repo("bench/theirs", repo_type="kernel")
+
+    def ours() -> object:
+        return upload.publish(kernel, Path("build"), address=address, repo_id="bench/ours")
+
+    def theirs() -> object:
+        return api.upload_folder(
+            repo_id="bench/theirs", repo_type="kernel", folder_path=kernel / "build", path_in_repo="build"
+        )
+
+    first: dict[Callable[[], object], list[tuple[float, float]]] = {ours: [], theirs: []}
+    # In turns, as the disk and other programs have their moods; the first of each is not counted.
+    for number, act in enumerate((ours, theirs) * (rounds + 1)):
+        write(kernel)
+        measured = timed(act)
+        if number > 1:
+            first[act].append(measured)
+    theirs()
+    time.sleep(2.1)  # A file that was just written is not remembered.
+    ours()
+    again: dict[Callable[[], object], list[tuple[float, float]]] = {ours: [], theirs: []}
+    for act in (ours, theirs) * rounds:
+        again[act].append(timed(act))
+    return [
+        Ratio(f"{title}, {unit}", *(statistics.median(one[index] for one in times[act]) for act in times))
+        for title, times in (("first upload", first), ("nothing changed", again))
+        for index, unit in enumerate(("wall", "processor"))
+    ]
 
 
-def timed(act: Callable[[str, str, Path], int], address: str, repo_id: str, build: Path) -> tuple[float, int]:
-    started = time.perf_counter()
-    sent = act(address, repo_id, build)
-    return time.perf_counter() - started, sent
+def huge(address: str, folder: Path, gigabytes: float) -> dict[str, tuple[float, float]]:
+    """Upload and release variants that have so much in all: the seconds that it took, and the bytes of memory
+    of the largest process, by command."""
+    backends = ("cpu", "cuda", "metal", "rocm", "xpu")
+    kernel = Kernel(folder / "huge", "bench/huge", backends)
+    for index, backend in enumerate(backends):
+        table = bytes([index]) * round(gigabytes * 1_000_000_000 / len(backends))
+        kernel.build(f"torch-{backend}", table=table)
+    found = {}
+    for name, *more in (("upload",), ("release", "--partial")):
+        started = time.perf_counter()
+        program = "import sys; from tests.bench import bench_upload; bench_upload.in_child(*sys.argv[1:])"
+        where = ("--repo-id", f"bench/{name}", "--hub", address)
+        finished = subprocess.run(
+            [sys.executable, "-c", program, str(kernel.root), name, *where, *more],
+            cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
+        )  # fmt: skip
+        found[name] = (time.perf_counter() - started, float(finished.stdout))
+    return found
+
+
+def in_child(kernel_dir: str, *arguments: str) -> None:
+    """Run a command, and print the bytes of memory that it or a process of its own took at the most."""
+    finished = command(Path(kernel_dir), *arguments, timeout=3600)
+    assert finished.returncode == 0, finished.stderr
+    print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--huge", type=float, default=0, help="GB of sparse files")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--huge", type=float, default=0, help="GB to upload, and to release")
     options = parser.parse_args()
-    if options.one:
-        sent = ours(options.one[0], "bench/huge", Path(options.one[1]))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({"sent": sent, "memory": peak}))
-        return
     with tempfile.TemporaryDirectory() as name, embedded(Path(name) / "hub") as address:
-        folder = Path(name)
         if options.huge:
-            huge(address, folder, options.huge)
+            for what, (seconds, memory) in huge(address, Path(name), options.huge).items():
+                print(f"{what} of {options.huge:g} GB: {seconds:.0f} s, {memory / 1e6:.0f} MB of memory")
             return
-        first: dict[str, list[float]] = {"ours": [], "theirs": []}
-        again: dict[str, list[float]] = {"ours": [], "theirs": []}
-        for number in range(ROUNDS):
-            for who, act in (("ours", ours), ("theirs", theirs)):
-                build = folder / f"{who}-{number}"
-                for index in range(VARIANTS):
-                    write(build, f"torch2{index:02}-cxx11-cpu-x86_64-linux")
-                first[who].append(timed(act, address, f"bench/{who}-{number}", build)[0])
-                seconds, sent = timed(act, address, f"bench/{who}-{number}", build)
-                again[who].append(seconds)
-                assert sent == 0
-        build = folder / f"ours-{ROUNDS - 1}"
-        changed = next(build.iterdir()) / "kernel.abi3.so"
-        changed.write_bytes(os.urandom(MEGABYTES * 1_000_000))
-        _, sent = timed(ours, address, f"bench/ours-{ROUNDS - 1}", build)
-        print(f"{VARIANTS} variants of {MEGABYTES} MB, best of {ROUNDS}")
-        for what, times in (("first upload", first), ("nothing changed", again)):
-            mine, peer = min(times["ours"]), min(times["theirs"])
-            print(f"{what}: {mine:.2f} s, upload_folder {peer:.2f} s: {peer / mine:.2f} times as fast")
-        print(f"one object changed: {sent} bytes sent")
-
-
-def huge(address: str, folder: Path, gigabytes: float) -> None:
-    """Upload sparse files of 1 GB each, which differ in their last bytes."""
-    build = folder / "huge"
-    for index in range(round(gigabytes)):
-        target = build / f"torch2{index:02}-cxx11-cpu-x86_64-linux"
-        target.mkdir(parents=True)
-        with (target / "kernel.abi3.so").open("wb") as file:
-            file.seek(1_000_000_000 - 8)
-            file.write(index.to_bytes(8, "little"))
-    started = time.perf_counter()
-    finished = subprocess.run(
-        [sys.executable, "-I", __file__, "--one", address, str(build)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    found = json.loads(finished.stdout)
-    print(
-        f"{found['sent'] / 1e9:.1f} GB sent in {time.perf_counter() - started:.0f} s, "
-        f"{found['memory'] / 1e6:.0f} MB of memory"
-    )
+        print(f"upload of {VARIANTS} variants of {SIZE // 1_000_000} MB, medians of {ROUNDS}")
+        for one in compare(address, Path(name)):
+            print(f"{one.what}: {one.ours:.3f} s, upload_folder {one.peer:.3f} s: {one.times:.2f} × as fast")
 
 
 if __name__ == "__main__":

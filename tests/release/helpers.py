@@ -166,8 +166,11 @@ class Kernel:
         return {name: found.get(f"{name}^{{}}", target) for name, target in found.items() if "^" not in name}
 
 
-def command(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of the suite in a process, with no identity of the developer's own."""
+def command(
+    folder: Path, *arguments: str, timeout: float = 120, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of the suite in a process, with no identity of the developer's own, for ``timeout``
+    seconds at the most."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG")}
     return subprocess.run(
         [sys.executable, "-I", str(PROGRAM), *arguments],
@@ -175,6 +178,6 @@ def command(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
         env={**kept, "HOME": str(folder.parent), "GIT_CONFIG_NOSYSTEM": "1", **variables},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout,
         check=False,
     )
