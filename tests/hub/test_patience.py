@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from typing import Any
 
+import httpx2
 import pytest
+from huggingface_hub.utils import _http
+from kernel_actions import process
 from kernel_actions.errors import KernelActionsError, WrongSurroundings
 from kernel_actions.hub import client, patience
 
@@ -74,7 +80,8 @@ def test_what_was_done_without_an_answer_is_not_done_twice(proxy: Faulty, repo: 
     ):
         proxy.arm(0, "reset-after")
         act()
-        assert len(proxy.seen) == 2
+        # What was made is looked for, too.
+        assert sum(not one.endswith("/refs") for one in proxy.seen) == 2
     changes = client.Changes(added={"a.txt": b"x"})
     proxy.arm(0, "")
     client.commit(hub, repo, "main", changes, parent=head, message="one")
@@ -100,6 +107,15 @@ def test_a_file_that_arrives_changed_is_not_copied(proxy: Faulty, repo: str) -> 
     assert client.commit(hub, repo, "main", changes, parent=verified, message="two") is not None
     assert proxy.at >= 0
     assert client.read_file(hub, repo, "main", "b.txt") == b"as it was verified"
+
+
+def test_a_file_may_be_tagged_by_its_plain_sha1() -> None:
+    request = httpx2.Request("GET", "https://hub/kernels/acme/relu/resolve/main/a.txt")
+    for data, is_whole in ((b"x", True), (b"y", False)):
+        headers = {"ETag": f'"{hashlib.sha1(b"x", usedforsecurity=False).hexdigest()}"'}
+        answer = httpx2.Response(200, headers=headers, content=data, request=request)
+        with nullcontext() if is_whole else pytest.raises(httpx2.RemoteProtocolError):
+            patience._check_whole(answer)
 
 
 def test_a_pull_request_is_not_opened_twice(proxy: Faulty, repo: str, tmp_path: Any) -> None:
@@ -151,7 +167,7 @@ def test_pauses_grow_and_a_hub_that_asks_for_too_long_ends_it(
     proxy.close()
 
 
-@pytest.mark.parametrize(("fault", "words"), [("401", "valid token"), ("403", "read permission")])
+@pytest.mark.parametrize(("fault", "words"), [("401", "by KA_TOKEN"), ("403", "read permission")])
 def test_what_is_refused_is_asked_once(proxy: Faulty, repo: str, fault: str, words: str) -> None:
     hub = client.connect(proxy.url)
     proxy.arm(0, fault, times=1000)
@@ -176,3 +192,14 @@ def test_a_hub_that_says_nothing_is_given_up(
     with pytest.raises(WrongSurroundings, match="does not answer"):
         client.refs(hub, repo)
     close_session()
+
+
+def test_a_child_closes_no_connection_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    # huggingface_hub has each forked child close its client; where a thread held one of its locks when
+    # it was forked, that child never started its program.
+    class Closed(httpx2.BaseTransport):
+        def close(self) -> None:
+            os._exit(3)
+
+    monkeypatch.setattr(_http, "_GLOBAL_CLIENT", patience.PatientClient(transport=Closed()))
+    assert process.run(["true"]).returncode == 0

@@ -9,6 +9,8 @@ pull request would be opened twice: it is not asked for again once it may have a
 
 from __future__ import annotations
 
+import hashlib
+import os
 import random
 import re
 import time
@@ -37,7 +39,7 @@ _TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _LASTING = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.ProxyError)
 _RESET = re.compile(r"(?:^|;)\s*t=(\d{1,9})\b")
 _LARGEST_CHECKED = 50_000_000
-# The tag of a file that is kept in git itself: its git id.
+# The tag of a file that is kept in git itself, on most Hubs its git id.
 _GIT_ID = re.compile(r'(?:W/)?"([0-9a-f]{40})"')
 # What huggingface_hub asks for its own sake, and does without.
 _OPTIONAL = "/api/agent-harnesses"
@@ -51,6 +53,13 @@ class PatientClient(httpx2.Client):
         super().__init__(**options)
         # What was given up on is not asked for many times over by a caller that tries again, too.
         self._given_up: set[tuple[str, str]] = set()
+        self._process = os.getpid()
+
+    def close(self) -> None:
+        """Close the connections, which are this process's. huggingface_hub closes them in each child that is
+        forked, too: there a lock may be held for ever, by a thread that the child does not have."""
+        if os.getpid() == self._process:
+            super().close()
 
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send ``request``, again where that may help.
@@ -123,8 +132,13 @@ def _check_whole(response: httpx2.Response) -> None:
             ) from error
     is_file = response.request.method == "GET" and "/resolve" in response.url.path
     tag = _GIT_ID.fullmatch(response.headers.get("etag", "")) if is_file else None
-    if tag and response.status_code == 200 and digests.git_id(response.content) != tag.group(1):
+    if tag and response.status_code == 200 and tag.group(1) not in _ids(response.content):
         raise httpx2.RemoteProtocolError("the answer is not the file", request=response.request)
+
+
+def _ids(data: bytes) -> tuple[str, str]:
+    """What a Hub may name a file by in 40 digits: its git id, or its plain SHA-1."""
+    return digests.git_id(data), hashlib.sha1(data, usedforsecurity=False).hexdigest()
 
 
 def wait_asked_for(headers: Mapping[str, str]) -> float | None:
