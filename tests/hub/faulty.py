@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+_IS_WRITE = re.compile("/repos/create$|/(branch|tag|commit)/")
 _NAMES = re.compile(r"[0-9a-f]{40,64}")
 _STATUS = {
     "500": (500, {}),
@@ -37,7 +38,10 @@ FAULTS = BEFORE + AFTER
 class Faulty:
     """Passes requests on to ``target``. The one of number ``at`` (from 0) meets ``fault``, as often as
     ``times`` says, counting every request after it; ``seen`` has what was asked for, without ids. Where
-    ``match`` is a pattern, it is the first request that it matches in place of a number."""
+    ``match`` is a pattern, it is the first request that it matches in place of a number.
+
+    It can stand for another Hub than an embedded one: ``is_foreign``, it does not say that it is one, and
+    with ``lag``, branches and tags are listed as they were until so many seconds after each write."""
 
     target: str
     at: int = -1
@@ -47,11 +51,15 @@ class Faulty:
     seen: list[str] = field(default_factory=list)
     victim: int = 0
     hold: float = 1.5
+    is_foreign: bool = False
+    lag: float = 0.0
     # The bytes of objects that were sent.
     objects: int = 0
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._refs: dict[str, tuple[int, dict[str, str], bytes]] = {}
+        self._lags_until = 0.0
         parts = urlsplit(self.target)
         host, port = parts.hostname or "", parts.port or 0
         faulty = self
@@ -103,6 +111,10 @@ class Faulty:
             if fault == "429-date":
                 headers = {"Retry-After": formatdate(time.time() - 1, usegmt=True)}
             return _answer(handler, status, headers, json.dumps({"error": "no"}).encode())
+        if self.is_foreign and handler.path == "/api/embedded-hub":
+            return _answer(handler, 404, {}, b"")
+        if time.monotonic() < self._lags_until and handler.path in self._refs:
+            return _answer(handler, *self._refs[handler.path])
         if fault == "wrong-hash" and handler.command == "PUT":
             body = body[:-1] + bytes([body[-1] ^ 1])
         connection = http.client.HTTPConnection(host, port, timeout=60)
@@ -116,6 +128,10 @@ class Faulty:
         if handler.command == "HEAD":
             kept["Content-Length"] = answer.getheader("Content-Length", "0")
         connection.close()
+        if handler.path.endswith("/refs"):
+            self._refs[handler.path] = (answer.status, kept, data)
+        if _IS_WRITE.search(handler.path) and handler.command != "GET":
+            self._lags_until = time.monotonic() + self.lag
         if fault == "kill-after":
             self._kill()
         if fault in ("reset-after", "kill-after"):

@@ -18,6 +18,7 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, _commit_api
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils._runtime import is_xet_available
 from kernel_actions import built, upload
 from kernel_actions.errors import Interrupted, KernelActionsError, KernelFailed, WrongInput, WrongSurroundings
 from kernel_actions.hub import client
@@ -33,6 +34,8 @@ from tests.hub.helpers import (
 )
 
 OTHER = "torch-cuda"
+# As hf_xet says it, which sends its requests itself.
+XET = "Network error: Request error: HTTP status {}, domain: https://hub/api/kernels/acme/relu/xet-write-token/v1"
 
 
 @pytest.fixture(autouse=True)
@@ -349,7 +352,11 @@ def test_a_hub_that_goes_down_is_one_line(kernel: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "error", "words"),
     [
-        (401, WrongSurroundings, "valid token"),
+        (
+            401,
+            WrongSurroundings,
+            r"cannot create .* gets no token but the one that is given for it: by KA_TOKEN",
+        ),
         (403, WrongSurroundings, "read permission"),
         (429, WrongSurroundings, "run again later"),
         (500, WrongSurroundings, "run again later"),
@@ -384,14 +391,57 @@ def test_an_interruption_stays_one() -> None:
             raise RuntimeError("Error while uploading") from error
 
 
-def test_the_users_token_is_never_sent_to_loopback(
-    foreign: ForeignHub, kernel: Path, monkeypatch: pytest.MonkeyPatch
+def test_loopback_gets_no_token_but_the_one_that_is_given_for_it(
+    foreign: ForeignHub, shared: Server, kernel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Anybody may be listening there; and an embedded Hub needs none."""
+    monkeypatch.setattr("kernel_actions.process.keep_memory_private", lambda: None)
     monkeypatch.setenv("HF_TOKEN", "hf_environment")
     with pytest.raises(WrongSurroundings):
-        upload.run(upload_options(kernel, foreign.url, token="hf_given"))
+        upload.run(upload_options(kernel, foreign.url))
     assert foreign.tokens
     assert not any("hf_" in token for token in foreign.tokens)
+    foreign.status = 401
+    with pytest.raises(WrongSurroundings, match="give a valid token"):
+        upload.run(upload_options(kernel, foreign.url, token="hf_given"))
+    assert foreign.tokens[-1] == "Bearer hf_given"
+    assert "hf_given" not in client.connect(shared.url, "hf_given").token
+
+
+def test_whether_there_is_a_repository_is_not_told_to_everybody(foreign: ForeignHub) -> None:
+    foreign.status, foreign.message = 401, "Invalid username or password."
+    hub = client.connect(foreign.url, is_anonymous=True)
+    assert client.refs(hub, "acme/relu") is None
+    with pytest.raises(WrongSurroundings, match=r"as anybody sees it, without a token: it has to be public"):
+        client.history(hub, "acme/relu", "main")
+    foreign.message = "Invalid credentials in Authorization header"
+    with pytest.raises(WrongSurroundings, match="Invalid credentials"):
+        client.refs(hub, "acme/relu")
+
+
+def test_a_hub_may_keep_large_files_in_git_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "large.py").write_bytes(b"x = 1\n")
+    kept = client.RemoteFile(client.local_file(tmp_path / "large.py").oid, size=6)
+    monkeypatch.setattr("kernel_actions.digests.LARGEST_IN_GIT", 3)
+    large = client.local_file(tmp_path / "large.py")
+    assert (large.oid, large.is_same(kept)) == ("", True)
+    (tmp_path / "large.py").write_bytes(b"x = 2\n")
+    assert not client.local_file(tmp_path / "large.py").is_same(kept)
+
+
+def test_the_size_of_a_file_is_not_that_of_its_pointer() -> None:
+    lfs = {"oid": "0" * 64, "size": 5000, "pointerSize": 129}
+    assert client._remote_file(RepoFile(path="x.so", size=129, oid="1" * 40, lfs=lfs)).size == 5000
+
+
+def test_any_hub_of_this_machine_is_sent_large_files_by_lfs(
+    foreign: ForeignHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "0")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", False)
+    assert not client.connect(foreign.url).is_embedded
+    assert os.environ["HF_HUB_DISABLE_XET"] == "1"
+    assert not is_xet_available()
 
 
 def test_the_token_is_in_no_message(foreign: ForeignHub) -> None:
@@ -461,11 +511,18 @@ def test_what_an_archive_may_hold_and_no_hub_can(
         ("read acme/relu", 403, r"needs read permission for this repository: ask one of its owners\)$"),
         ("write to acme/relu", 403, r"needs write permission .*upload --create-pr"),
         ("create the tag v1.0.0 of acme/relu", 403, r"needs write permission .*owners\)$"),
+        (
+            "write to acme/relu",
+            XET.format("client error (403 Forbidden)"),
+            r"HTTP 403 \(.*needs write permission",
+        ),
+        ("write to acme/relu", XET.format("client error (404 Not Found)"), r"\(set HF_HUB_DISABLE_XET=1"),
+        ("write to acme/relu", XET.format("server error (503 Busy)"), r"HTTP 503 \(run again later"),
     ],
 )
 def test_what_is_missing_is_named(shared: Server, action: str, kind: Any, words: str) -> None:
     hub = client.connect(shared.url)
-    error = kind
+    error = ConnectionError(kind) if isinstance(kind, str) else kind
     if isinstance(kind, int):
         request = httpx2.Request("GET", shared.url)
         error = HfHubHTTPError("no", response=httpx2.Response(kind, request=request))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import threading
@@ -15,7 +16,7 @@ from kernel_actions import built, release
 from kernel_actions import git as git_module
 from kernel_actions.errors import KernelFailed, WrongSurroundings
 from kernel_actions.hub import client
-from kernel_actions.release import gate
+from kernel_actions.release import gate, plan
 
 from tests.release.helpers import CPU, CUDA, Kernel, command, git
 from tests.release.test_release import heads, put, recorded
@@ -269,3 +270,10 @@ def test_a_missing_identity_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_OIDC_RESOURCE", "kernels/acme/relu")
     with pytest.raises(WrongSurroundings, match="id-token: write"):
         client.connect("https://hub.example.org")
+
+
+def test_a_record_that_the_hub_keeps_as_lfs_is_the_same_record() -> None:
+    data = b"{}"
+    kept = client.RemoteFile("the git id of a pointer", hashlib.sha256(data).hexdigest(), len(data))
+    assert plan.changes({"kernel-actions.json": kept}, {"kernel-actions.json": data}).is_empty
+    assert not plan.changes({"kernel-actions.json": kept}, {"kernel-actions.json": b"{ }"}).is_empty

@@ -15,8 +15,9 @@ from kernel_actions import git as git_module
 from kernel_actions import release
 from kernel_actions.errors import KernelFailed, WrongInput, WrongSurroundings
 from kernel_actions.hub import client
-from kernel_actions.release import protocol, record
+from kernel_actions.release import protocol, record, rollback
 
+from tests.hub.faulty import Faulty
 from tests.release.helpers import CPU, CUDA, Kernel, command, git
 
 Tree = Callable[[str, str], dict[str, str]]
@@ -218,6 +219,33 @@ def test_only_what_changed_is_sent_and_a_promotion_sends_nothing(
     assert titles(api, repo_id, "v1") == ["Release 1.0.1", "Release 1.0.0", "initial commit"]
     assert titles(api, repo_id, "main") == ["Update the card to 1.0.0", "initial commit"]
     assert kernel.tags(kernel.origin).keys() == {"v1.0.0", "v1.0.1"}
+
+
+def test_a_hub_that_shows_what_was_done_a_moment_later(
+    kernel: Kernel, address: str, api: HfApi, repo_id: str, quick: list[str]
+) -> None:
+    """Another one than an embedded Hub, whose machines hear of a branch, a commit or a tag one by one."""
+    proxy = Faulty(address, is_foreign=True, lag=0.05)
+    try:
+        kernel.build()
+        kernel.release(proxy.url)
+        kernel.commit("fix: round", rounding="x = 1\n")
+        kernel.build()
+        done = kernel.release(proxy.url)
+        assert done.commit == heads(api, repo_id)["v1"] == hub_tags(api, repo_id)["v1.0.1"]
+        assert kernel.release(proxy.url).is_unchanged
+        hub = client.connect(proxy.url)
+        rollback.carry_out(rollback.prepare(hub, repo_id, "v1.0.0"))
+    finally:
+        proxy.close()
+    # Each was staged and verified once.
+    assert len(quick) == 3
+    assert titles(api, repo_id, "v1") == [
+        "Roll back to 1.0.0",
+        "Release 1.0.1",
+        "Release 1.0.0",
+        "initial commit",
+    ]
 
 
 def test_the_major_version_comes_before_anything_else(kernel: Kernel) -> None:

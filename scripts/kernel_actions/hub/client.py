@@ -9,14 +9,16 @@ without the token.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
 import sys
 import tempfile
+import time
 import urllib.request
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -42,6 +44,8 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 # How often a commit is planned anew when others commit at the same time.
 _ATTEMPTS = 5
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+# How long to wait for the Hub to show what it has made, before each look, in seconds.
+_PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 # Hashing leaves the interpreter alone, so that several threads get several cores.
 _HASHING_THREADS = 4
 _VERSION = re.compile(r"v[0-9]")
@@ -50,6 +54,8 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _MOST_NAMED = 5
 _LONGEST_NAME = 100
 _BENCHMARK = re.compile(r"benchmarks/benchmark[^/]*\.py")
+# How hf_xet, which speaks to the Hub itself, says that it was refused.
+_XET_REFUSAL = re.compile(r"HTTP status \w+ error \((\d{3})\b[^)]*\).*/xet-(?:read|write)-token/")
 # Left behind by Python where a variant was imported; no part of it, and other on each machine.
 _BYTECODE = "__pycache__"
 
@@ -79,7 +85,12 @@ class LocalFile:
 
     def is_same(self, remote: RemoteFile) -> bool:
         """Whether ``remote`` holds the same bytes."""
-        return self.sha256 == remote.sha256 if remote.sha256 else self.oid == remote.oid
+        if remote.sha256:
+            return self.sha256 == remote.sha256
+        if self.oid or self.size != remote.size:
+            return self.oid == remote.oid
+        # Other Hubs keep larger files in git itself: it is read once more, for the other hash.
+        return _git_id(self.source, self.size) == remote.oid
 
 
 @dataclass(frozen=True)
@@ -163,12 +174,16 @@ class Uploaded:
 
 @dataclass(frozen=True)
 class Hub:
-    """A Hub, and how this process is known there. Made by `connect`."""
+    """A Hub, and how this process is known there. Made by `connect`.
+
+    ``is_anonymous``: as anybody, whatever token there may be.
+    """
 
     address: str
     is_embedded: bool
     api: HfApi
     token: str = ""
+    is_anonymous: bool = False
 
     def url(self, repo_id: str, branch: str) -> str:
         """The address of a branch."""
@@ -220,6 +235,14 @@ def local_file(source: Path, memory: digests.Memory | None = None) -> LocalFile:
     """Read and hash the file ``source``, or recall its hashes from ``memory`` where it is still the same."""
     found = digests.of(source) if memory is None else memory.of(source)
     return LocalFile(source, found.size, found.oid, found.sha256)
+
+
+def _git_id(path: Path, size: int) -> str:
+    sha1 = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as file:
+        while piece := file.read(1 << 18):
+            sha1.update(piece)
+    return sha1.hexdigest()
 
 
 def local_files(folder: Path, path_in_repo: str) -> dict[str, LocalFile]:
@@ -282,8 +305,9 @@ def local_benchmarks(kernel_dir: Path) -> dict[str, LocalFile]:
 def connect(address: str = "", token: str = "", *, is_anonymous: bool = False) -> Hub:
     """The Hub at ``address``; empty: what HF_ENDPOINT says, else huggingface.co.
 
-    ``token`` may be empty: then huggingface_hub looks for one. Neither is ever sent to a loopback
-    address. With ``is_anonymous`` there is no token at all.
+    ``token`` may be empty: then huggingface_hub looks for one, but not for a loopback address, where anybody
+    may be listening in the place of a Hub. An embedded Hub gets neither. With ``is_anonymous`` there is no
+    token at all.
 
     Raises ``WrongInput`` for an address or a token that cannot be one, ``WrongSurroundings`` when nothing
     answers on a loopback address, or when the job's identity cannot be exchanged for a token.
@@ -305,8 +329,6 @@ def connect(address: str = "", token: str = "", *, is_anonymous: bool = False) -
     is_embedded = is_loopback and _says_it_is_embedded(address)
     if is_loopback:
         _bypass_proxies()
-        token = _NO_TOKEN
-    if is_embedded:
         _use_lfs()
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -316,9 +338,11 @@ def connect(address: str = "", token: str = "", *, is_anonymous: bool = False) -
     disable_progress_bars()
     patience.install()
     if is_anonymous:
-        return Hub(address, is_embedded, HfApi(endpoint=address, token=False))
-    token = _checked_token(token) or (_NO_TOKEN if is_loopback else _checked_token(_default_token(address)))
-    if not is_loopback:
+        return Hub(address, is_embedded, HfApi(endpoint=address, token=False), is_anonymous=True)
+    token = "" if is_embedded else _checked_token(token)
+    if not token:
+        token = _NO_TOKEN if is_loopback else _checked_token(_default_token(address))
+    if token != _NO_TOKEN:
         github.mask(token)
         process.keep_memory_private()
     return Hub(address, is_embedded, HfApi(endpoint=address, token=token or False), token)
@@ -369,6 +393,8 @@ def upload(
                 create_pr=create_pr,
             )
         if not moved:
+            if not create_pr:
+                _wait_for_commit(hub, repo_id, branch, head, info.oid)
             _check_arrived(hub, repo_id, info.oid, planned, local)
             return Uploaded(planned, size, info.oid, info.pr_url or hub.url(repo_id, branch))
         console.say(f"Somebody else committed to {branch} of {repo_id} meanwhile: planning anew")
@@ -412,8 +438,7 @@ def _prepare(hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: 
         if not may_create:
             missing = missing_repository(hub, repo_id)
             raise WrongInput(missing.what, repair="a pull request needs an existing repository")
-        create_repository(hub, repo_id)
-        found = refs(hub, repo_id)
+        found = create_repository(hub, repo_id)
     heads = found.branches if found else {}
     if branch == MAIN or branch in heads:
         # One that is still at the start is as new as one that is made now: an upload that made
@@ -430,16 +455,39 @@ def _start(hub: Hub, repo_id: str) -> str:
     return history(hub, repo_id, MAIN)[-1][0]
 
 
-def create_repository(hub: Hub, repo_id: str) -> None:
-    """Make the repository; it may exist."""
+def create_repository(hub: Hub, repo_id: str) -> Refs:
+    """Make the repository; it may exist. Returns what is in it."""
     with _explained(hub, f"create {repo_id}", is_creation=True):
         hub.api.create_repo(repo_id, repo_type="kernel", exist_ok=True)
+    return _wait_for(hub, repo_id, repo_id, lambda found: MAIN in found.branches)
 
 
 def create_branch(hub: Hub, repo_id: str, branch: str, start: str) -> None:
     """Make a branch at the commit ``start``; one that exists stays where it is."""
     with _explained(hub, f"create the branch {branch} of {repo_id}"):
         hub.api.create_branch(repo_id, branch=branch, revision=start, repo_type="kernel", exist_ok=True)
+    _wait_for(hub, repo_id, f"the branch {branch}", lambda found: branch in found.branches)
+
+
+def _wait_for_commit(hub: Hub, repo_id: str, branch: str, parent: str, commit: str) -> None:
+    if commit != parent:
+        what = f"the commit {commit[:12]} on {branch}"
+        _wait_for(hub, repo_id, what, lambda found: found.branches.get(branch) != parent)
+
+
+def _wait_for(hub: Hub, repo_id: str, what: str, is_seen: Callable[[Refs], bool]) -> Refs:
+    """The refs, once they show what was done: the next request may be answered by another machine of the Hub
+    than the last one, which knows of it a moment later."""
+    for pause in _PAUSES:
+        time.sleep(pause)
+        found = refs(hub, repo_id)
+        if found is not None and is_seen(found):
+            return found
+    if found is None:
+        raise missing_repository(hub, repo_id)
+    raise WrongSurroundings(
+        f"{hub.address} does not show {what} yet, which it has made", repair="run again in a minute"
+    )
 
 
 def delete_branch(hub: Hub, repo_id: str, branch: str) -> None:
@@ -450,23 +498,30 @@ def delete_branch(hub: Hub, repo_id: str, branch: str) -> None:
         hub.api.delete_branch(repo_id, branch=branch, repo_type="kernel")
 
 
-def create_tag(hub: Hub, repo_id: str, tag: str, target: str, message: str) -> None:
-    """Make a tag of the commit ``target``; one that exists stays where it is."""
+def create_tag(hub: Hub, repo_id: str, tag: str, target: str, message: str) -> str:
+    """Make a tag of the commit ``target``; one that exists stays where it is. Returns the commit it is on."""
     with _explained(hub, f"create the tag {tag} of {repo_id}"):
         hub.api.create_tag(
             repo_id, tag=tag, revision=target, tag_message=message, repo_type="kernel", exist_ok=True
         )
+    return _wait_for(hub, repo_id, f"the tag {tag}", lambda found: tag in found.tags).tags[tag]
 
 
 def refs(hub: Hub, repo_id: str) -> Refs | None:
     """All branches and tags; ``None`` when there is no such repository (to this token)."""
-    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
     with _explained(hub, f"read {repo_id}"):
         try:
             found = hub.api.list_repo_refs(repo_id, repo_type="kernel")
         except RepositoryNotFoundError:
             return None
+        except HfHubHTTPError as error:
+            # Who has no token is not told whether there is one; huggingface_hub knows that of models alone.
+            is_hidden = error.response.status_code == 401 and hub.token in ("", _NO_TOKEN)
+            if is_hidden and not (error.server_message or "").startswith("Invalid credentials"):
+                return None
+            raise
     return Refs(
         branches={branch.name: branch.target_commit for branch in found.branches},
         tags={tag.name: tag.target_commit for tag in found.tags},
@@ -483,7 +538,7 @@ def history(hub: Hub, repo_id: str, revision: str) -> list[tuple[str, str]]:
 def resolve(hub: Hub, repo_id: str, revision: str) -> str:
     """The commit of a branch, a tag or a commit's id. Raises ``WrongInput`` when there is none, with what
     there is."""
-    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     found: str | None = None
     with _explained(hub, f"find {revision} of {repo_id}"):
@@ -491,6 +546,8 @@ def resolve(hub: Hub, repo_id: str, revision: str) -> str:
             found = hub.api.repo_info(repo_id, revision=revision, repo_type="kernel").sha
         except RevisionNotFoundError:
             pass
+        except GatedRepoError:
+            raise
         except RepositoryNotFoundError:
             raise missing_repository(hub, repo_id) from None
     if not found:
@@ -562,7 +619,10 @@ def commit(
             revision=branch,
             parent_commit=parent,
         )
-    return None if moved else str(info.oid)
+    if moved:
+        return None
+    _wait_for_commit(hub, repo_id, branch, parent, info.oid)
+    return str(info.oid)
 
 
 def _change_operations(
@@ -602,10 +662,12 @@ def remote_files(hub: Hub, repo_id: str, revision: str) -> dict[str, RemoteFile]
 
 def _remote_file(entry: RepoFile) -> RemoteFile:
     sha256 = entry.lfs.sha256 if entry.lfs else None
-    is_known = isinstance(entry.path, str) and type(entry.size) is int and entry.size >= 0
+    # Beside it there may be the size of what git keeps, which only points to the file.
+    size = entry.lfs.size if entry.lfs else entry.size
+    is_known = isinstance(entry.path, str) and type(size) is int and size >= 0
     if not is_known or not isinstance(entry.blob_id, str) or not isinstance(sha256, str | None):
-        raise TypeError(f"{entry.path!r} has {entry.size!r} bytes, and the hash {entry.blob_id!r}")
-    return RemoteFile(entry.blob_id, sha256, entry.size)
+        raise TypeError(f"{entry.path!r} has {size!r} bytes, and the hash {entry.blob_id!r}")
+    return RemoteFile(entry.blob_id, sha256, size)
 
 
 def _operations(
@@ -699,7 +761,8 @@ def _bypass_proxies() -> None:
 
 
 def _use_lfs() -> None:
-    """Have huggingface_hub send large files by LFS, all that an embedded Hub speaks, not by xet.
+    """Have huggingface_hub send large files by LFS, not by xet: that needs more servers than the Hub of one
+    machine has, and where there are none, huggingface_hub does not fall back to LFS.
 
     The variable is read once, at import; children of this process read it too.
     """
@@ -757,7 +820,17 @@ def _explained(
             if isinstance(cause, KernelActionsError):
                 raise cause from None  # A signal, which the client took for a failed upload.
             if isinstance(cause, HfHubHTTPError):
-                raise _refusal(hub, action, cause, is_creation) from error
+                status = cause.response.status_code
+                said = cause.server_message or f"HTTP {status}"
+                raise _refusal(hub, action, status, said, is_creation) from error
+            if refused := _XET_REFUSAL.search(str(cause)):
+                status, said = int(refused[1]), f"xet, HTTP {refused[1]}"
+                if status == 404:
+                    raise WrongSurroundings(
+                        f"cannot {action}: {hub.address} has no storage by xet",
+                        repair="set HF_HUB_DISABLE_XET=1, if it takes large files by LFS",
+                    ) from error
+                raise _refusal(hub, action, status, said, is_creation) from error
             if isinstance(cause, httpx2.TransportError):
                 raise WrongSurroundings(
                     f"cannot {action}: {hub.address} does not answer ({_said(hub, cause)})",
@@ -786,17 +859,19 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__
 
 
-def _refusal(hub: Hub, action: str, error: Exception, is_creation: bool) -> KernelActionsError:
-    """What an HTTP error of the Hub means for who tries to ``action``."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    assert isinstance(error, HfHubHTTPError)
-    status = error.response.status_code
-    said = _said(hub, error.server_message or f"HTTP {status}")
-    what = f"cannot {action} on {hub.address}: {said}"
+def _refusal(hub: Hub, action: str, status: int, said: str, is_creation: bool) -> KernelActionsError:
+    """What an answer of the Hub, of HTTP status ``status``, means for who tries to ``action``."""
+    what = f"cannot {action} on {hub.address}: {_said(hub, said)}"
+    if hub.is_anonymous and status in (401, 403):
+        return WrongSurroundings(
+            what,
+            repair="it is looked at as anybody sees it, without a token: it has to be public, and not gated",
+        )
     if status == 401:
         repair = "give a valid token: by HF_TOKEN, the input token, or trusted publishing"
-        if not hub.token:
+        if hub.token == _NO_TOKEN:
+            repair = "a loopback address gets no token but the one that is given for it: by KA_TOKEN"
+        elif not hub.token:
             repair = "there is no token: set HF_TOKEN or the input token, or for trusted publishing " + (
                 "HF_OIDC_RESOURCE to kernels/owner/name: the job may prove its identity already"
                 if os.environ.get("ACTIONS_ID_TOKEN_REQUEST_URL")

@@ -5,6 +5,7 @@ Values in, values out: trees of files come from the Hub and from disk, and what 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -234,6 +235,8 @@ def _is_same(wanted: Wanted, current: RemoteFile | None) -> bool:
     if current is None:
         return False
     if isinstance(wanted, bytes):
+        if current.sha256:
+            return current.sha256 == hashlib.sha256(wanted).hexdigest()
         return current.oid == digests.git_id(wanted)
     file = wanted.file if isinstance(wanted, There) else wanted
     return file.is_same(current)

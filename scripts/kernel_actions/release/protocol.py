@@ -340,12 +340,12 @@ def tag(release: Release, commit: str, *, git_tag: bool = True, moving_tags: boo
     made, hub = release.plan, release.hub
     done: list[str] = []
     refs = client.refs(hub, made.repo_id) or Refs({}, {})
-    if made.hub_tag not in refs.tags:
+    tagged = refs.tags.get(made.hub_tag)
+    if tagged is None:
         message = f"Release {made.version} of git commit {made.commit}"
-        client.create_tag(hub, made.repo_id, made.hub_tag, commit, message)
+        tagged = client.create_tag(hub, made.repo_id, made.hub_tag, commit, message)
         done.append(f"the tag {made.hub_tag} on the Hub")
-        refs = client.refs(hub, made.repo_id) or refs
-    if refs.tags.get(made.hub_tag) != commit:
+    if tagged != commit:
         raise WrongInput(
             f"the tag {made.hub_tag} of {made.repo_id} is on another commit than {commit[:12]}",
             repair="delete it on the Hub, or give a higher version with --bump",
