@@ -248,6 +248,35 @@ def test_a_hub_that_shows_what_was_done_a_moment_later(
     ]
 
 
+def test_a_hub_that_lists_the_objects_of_annotated_tags(
+    kernel: Kernel, address: str, api: HfApi, repo_id: str, quick: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = HfApi.list_repo_refs
+
+    def list_repo_refs(self: HfApi, *arguments: Any, **options: Any) -> Any:
+        found = real(self, *arguments, **options)
+        for one in found.tags:
+            one.target_commit = one.target_commit[::-1]
+        return found
+
+    kernel.build()
+    with monkeypatch.context() as patched:
+        patched.setattr(HfApi, "list_repo_refs", list_repo_refs)
+        kernel.release(address)
+        kernel.commit("fix: round", rounding="x = 1\n")
+        kernel.build()
+        kernel.release(address, pre="rc")
+        kernel.release(address)
+        again = kernel.release(address)
+        hub = client.connect(address)
+        back = rollback.prepare(hub, repo_id, "v1.0.0")
+        rollback.carry_out(back)
+    assert again.is_unchanged
+    assert again.commit == hub_tags(api, repo_id)["v1.0.1"]
+    assert [(one.release, one.commit) for one in back.taken] == [("1.0.1", again.commit)]
+    assert titles(api, repo_id, "v1")[0] == "Roll back to 1.0.0"
+
+
 def test_the_major_version_comes_before_anything_else(kernel: Kernel) -> None:
     git(kernel.root, "tag", "v1.0.0")
     kernel.commit("feat!: drop relu")

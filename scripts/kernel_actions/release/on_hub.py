@@ -60,7 +60,8 @@ def promoted(hub: Hub, made: ReleasePlan, on_hub: OnHub) -> str:
                 repair="release a commit that mends it, or put it back as it was: rollback --to "
                 f"{made.hub_tag}",
             )
-    tagged = on_hub.refs.tags.get(made.hub_tag, "")
+    has_tag = made.hub_tag in on_hub.refs.tags
+    tagged = client.resolve(hub, made.repo_id, made.hub_tag) if has_tag else ""
     found = record_at(hub, made.repo_id, tagged) if tagged else on_hub.record
     if tagged and (found is None or found.release != made.version):
         raise WrongInput(

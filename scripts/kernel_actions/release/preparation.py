@@ -198,13 +198,13 @@ def _pre_released_on_hub(
     """The pre-releases that are tagged on the Hub alone: of what comes after the last release."""
     known = {one.version for one in released}
     found: list[Released] = []
-    for name, commit in sorted(there.refs.tags.items()):
+    for name in sorted(there.refs.tags):
         number = version.of_tag(name, "")
         if number is None or not number.pre or number in known:
             continue
         if there.record is not None and number < there.record.release:
             continue
-        recorded = on_hub.record_at(hub, repo_id, commit)
+        recorded = on_hub.record_at(hub, repo_id, name)
         if recorded is not None and recorded.release == number:
             is_ancestor = _contains(repository, state, recorded.commit)
             found.append(Released(number, recorded.commit, is_ancestor=is_ancestor))

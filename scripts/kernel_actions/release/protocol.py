@@ -345,7 +345,8 @@ def tag(release: Release, commit: str, *, git_tag: bool = True, moving_tags: boo
         message = f"Release {made.version} of git commit {made.commit}"
         tagged = client.create_tag(hub, made.repo_id, made.hub_tag, commit, message)
         done.append(f"the tag {made.hub_tag} on the Hub")
-    if tagged != commit:
+    # The list may have the tag's own object in place of the commit that it is on.
+    if tagged != commit and client.resolve(hub, made.repo_id, made.hub_tag) != commit:
         raise WrongInput(
             f"the tag {made.hub_tag} of {made.repo_id} is on another commit than {commit[:12]}",
             repair="delete it on the Hub, or give a higher version with --bump",

@@ -150,7 +150,7 @@ def _find(hub: Hub, repo_id: str, refs: Refs, to: str, prefix: str) -> tuple[str
     """The commit that ``to`` names, and the release that it says it is, where it is a tag."""
     for name in dict.fromkeys((to, to.removeprefix(prefix), f"v{to.removeprefix('v')}")):
         if name in refs.tags and (said := version.of_tag(name, "")) is not None:
-            return refs.tags[name], said
+            return client.resolve(hub, repo_id, name), said
     if _COMMIT.fullmatch(to):
         heads = {name: head for name, head in refs.branches.items() if _VERSION_BRANCH.fullmatch(name)}
         found = {
@@ -205,7 +205,12 @@ def _taken(
     found: dict[Version, tuple[str, str]] = {}
     for name, commit in refs.tags.items():
         one = version.of_tag(name, "")
-        if one is not None and one > target.release and commit in after and str(one) not in marked:
+        if one is None or one <= target.release or str(one) in marked:
+            continue
+        if commit not in after:
+            # Of another branch, or the tag's own object in place of the commit that it is on.
+            commit = client.resolve(hub, repo_id, name)
+        if commit in after:
             of_tag = _readable(hub, repo_id, commit, (record.FILE_NAME,))
             found[one] = (commit, of_tag.commit if of_tag else "")
     if current is not None and current.release > target.release and current.release not in found:
