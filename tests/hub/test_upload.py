@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -340,6 +341,44 @@ def test_a_hub_that_is_down_is_one_line(kernel: Path) -> None:
     assert len(ended.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "said", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz"]
+)
+def test_what_is_no_hub_is_one_line(said: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(WrongSurroundings, match=r"no Hub answers at http://127\.0\.0\.1:") as caught:
+            client.connect(f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+    assert str(caught.value).isprintable()
+
+
+def test_a_repository_that_exists_need_not_have_its_address_told(
+    shared: Server, repo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = client.connect(shared.url)
+    monkeypatch.setattr(httpx2.Response, "json", _without_url(httpx2.Response.json))
+    assert client.create_repository(hub, repo).branches.keys() == {"main"}
+
+
+def _without_url(real: Callable[..., Any]) -> Callable[..., Any]:
+    def json(self: httpx2.Response, **options: Any) -> Any:
+        value = real(self, **options)
+        if isinstance(value, dict):
+            value.pop("url", None)
+        return value
+
+    return json
+
+
 def test_a_hub_that_goes_down_is_one_line(kernel: Path, tmp_path: Path) -> None:
     server = Server(tmp_path / "data")
     hub = client.connect(server.url)
@@ -511,6 +550,11 @@ def test_what_an_archive_may_hold_and_no_hub_can(
         ("read acme/relu", 403, r"needs read permission for this repository: ask one of its owners\)$"),
         ("write to acme/relu", 403, r"needs write permission .*upload --create-pr"),
         ("create the tag v1.0.0 of acme/relu", 403, r"needs write permission .*owners\)$"),
+        (
+            "read acme/relu",
+            KeyError("converts"),
+            r"answers in no way that is known \(KeyError: 'converts'\)$",
+        ),
         (
             "write to acme/relu",
             XET.format("client error (403 Forbidden)"),

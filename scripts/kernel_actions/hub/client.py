@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import http.client
 import json
 import os
 import re
@@ -457,7 +458,8 @@ def _start(hub: Hub, repo_id: str) -> str:
 
 def create_repository(hub: Hub, repo_id: str) -> Refs:
     """Make the repository; it may exist. Returns what is in it."""
-    with _explained(hub, f"create {repo_id}", is_creation=True):
+    # Its address is not asked for, and not every Hub tells that of one that exists.
+    with _explained(hub, f"create {repo_id}", is_creation=True), suppress(KeyError):
         hub.api.create_repo(repo_id, repo_type="kernel", exist_ok=True)
     return _wait_for(hub, repo_id, repo_id, lambda found: MAIN in found.branches)
 
@@ -742,12 +744,14 @@ def _says_it_is_embedded(address: str) -> bool:
             said = json.loads(answer.read(10_000))
     except urllib.request.HTTPError:
         return False
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
+        # What listens there may be no server of HTTP.
         reason = getattr(error, "reason", error)
+        said = getattr(reason, "strerror", None) or printable(str(reason)) or type(reason).__name__
         raise WrongSurroundings(
-            f"no Hub answers at {address}: {getattr(reason, 'strerror', None) or reason}",
+            f"no Hub answers at {address}: {said}",
             repair="start one with `kernel-actions hub`, or give another address by --hub",
         ) from error
     return isinstance(said, dict) and said.get("embedded") is True
@@ -849,6 +853,10 @@ def _explained(
             raise WrongSurroundings(f"cannot {action}: {_said(hub, error)}") from error
         if isinstance(error, ValueError):
             raise WrongInput(f"cannot {action}: {_said(hub, error)}") from error
+        if isinstance(error, KeyError | TypeError | AttributeError):
+            said = f"{type(error).__name__}: {error}"
+            what = f"cannot {action}: {hub.address} answers in no way that is known ({_said(hub, said)})"
+            raise WrongSurroundings(what) from error
         raise
 
 
