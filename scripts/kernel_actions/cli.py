@@ -152,10 +152,7 @@ def _value(option: Option, given: Any, environment: Mapping[str, str]) -> Any:
         return github.boolean(option.name, from_environment or option.default)
     text: str = given if given is not None else (from_environment or option.default)
     if option.kind == "integer":
-        try:
-            return int(text)
-        except ValueError as error:
-            raise WrongInput(f"--{option.name} is {text!r}, which is not a whole number") from error
+        return _number(option, text)
     if option.kind == "choice" and text not in option.choices:
         from kernel_actions import schema
 
@@ -165,6 +162,19 @@ def _value(option: Option, given: Any, environment: Mapping[str, str]) -> Any:
             repair=f"did you mean {close}?" if close else "",
         )
     return text
+
+
+def _number(option: Option, text: str) -> int:
+    """The number ``text`` of an option. Raises ``WrongInput`` for one that it cannot be."""
+    try:
+        number = int(text)
+    except ValueError as error:
+        raise WrongInput(f"--{option.name} is {text[:40]!r}, which is not a whole number") from error
+    least, most = option.least, option.most
+    if (least is not None and number < least) or (most is not None and number > most):
+        allowed = f"from {least} to {most}" if most is not None else f"{least} or more"
+        raise WrongInput(f"--{option.name} is {number}, which is not {allowed}")
+    return number
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -309,7 +319,7 @@ def _run(arguments: Sequence[str]) -> int:
     if sys.flags.no_site and (command.needs_environment(options) or sys.version_info < (3, 11)):
         from kernel_actions import environment
 
-        environment.restart_in(command, arguments)
+        environment.restart_in(command, arguments, lambda: _check(command, options))
     module = import_module(f"kernel_actions.{command.module}")
     if not gc.isenabled():
         # What was imported stays; only now there may be garbage to collect (see __main__).
@@ -317,3 +327,12 @@ def _run(arguments: Sequence[str]) -> int:
         gc.enable()
     result: int = module.run(options)
     return result
+
+
+def _check(command: Command, options: Options) -> None:
+    """What of the input can be told to be wrong on a bare Python, which cannot read TOML before 3.11.
+
+    Raises what the command would raise later, after minutes of making its environment.
+    """
+    if sys.version_info >= (3, 11) and command.can_check:
+        import_module(f"kernel_actions.{command.module}").check_options(options)

@@ -41,6 +41,7 @@ from kernel_actions.hub.client import Hub, RemoteFile
 from kernel_actions.lock import check, lockfile, platforms, project
 from kernel_actions.lock.lockfile import Locked
 from kernel_actions.lock.platforms import Platform
+from kernel_actions.lock.project import Project
 from kernel_actions.release import plan
 
 if TYPE_CHECKING:
@@ -72,18 +73,27 @@ class Wanted:
         return sum(file.size for file in self.files.values())
 
 
+def check_options(options: Options) -> tuple[Project, tuple[Platform, ...]]:
+    """The project, and the platforms. Raises ``WrongInput`` for what cannot be one, and where there is no
+    lock."""
+    found = project.read(Path(options.project))
+    wanted_platforms = lock.wanted_platforms(options.platforms, found)
+    if options.prune and not options.cache:
+        raise WrongInput("--prune is for a folder of its own", repair="name it with --cache")
+    if lockfile.read_bytes(found.lock_path) is None:
+        raise lockfile.missing(found.lock_path)
+    return found, wanted_platforms
+
+
 def run(options: Options) -> int:
     """The command ``download``.
 
     Raises ``KernelFailed`` where there is no variant for a platform, ``WrongInput`` and
     ``WrongSurroundings``.
     """
-    found = project.read(Path(options.project))
-    wanted_platforms = lock.wanted_platforms(options.platforms, found)
+    found, wanted_platforms = check_options(options)
     locked = lockfile.read(found.lock_path)
     check.raise_all(found.lock_path, tuple(check.declared(found, locked)))
-    if options.prune and not options.cache:
-        raise WrongInput("--prune is for a folder of its own", repair="name it with --cache")
     cache = cache_folder(options.cache)
     time = source_date()
     hub = client.connect(options.hub, options.token)

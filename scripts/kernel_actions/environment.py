@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,8 +56,9 @@ def run(options: Options) -> int:
     return EXIT_DONE
 
 
-def restart_in(command: Command, arguments: Sequence[str]) -> None:
-    """Replace this process by the same command in the environment that it needs.
+def restart_in(command: Command, arguments: Sequence[str], check: Callable[[], None] = lambda: None) -> None:
+    """Replace this process by the same command in the environment that it needs; ``check`` is called before
+    that is made, and not where there is one.
 
     Raises ``WrongInput`` or ``WrongSurroundings`` when there is no such environment; otherwise
     it does not return.
@@ -66,7 +67,10 @@ def restart_in(command: Command, arguments: Sequence[str]) -> None:
     if not python:
         # Also one that was given a token that it could do without.
         given = any(os.environ.get(option.variable) for option in command.options if option.secret)
-        python = str(make(plan(command.environment or "hub", command.holds_token or given)))
+        wanted = plan(command.environment or "hub", command.holds_token or given)
+        if _ready(wanted) is None:
+            check()
+        python = str(make(wanted))
     program = str(Path(__file__).resolve().parent)
     # A command that needs no secret keeps none, where the code that it runs could look for it.
     needs_secret = any(option.secret for option in command.options) or command.name == "pipeline"

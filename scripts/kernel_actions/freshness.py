@@ -15,10 +15,10 @@ from datetime import datetime, time, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernel_actions import builder, console, flake_lock, github, markdown, planning
+from kernel_actions import builder, console, flake_lock, github, manifest, markdown, planning
 from kernel_actions.builder_source import Source
 from kernel_actions.compliance import clock
-from kernel_actions.errors import EXIT_DONE, WrongInput
+from kernel_actions.errors import EXIT_DONE
 from kernel_actions.github import Issue
 from kernel_actions.hub import client
 from kernel_actions.planning import KernelPlan
@@ -79,13 +79,7 @@ class Kernel:
 
 def run(options: Options) -> int:
     """The command ``freshness``. Raises ``WrongInput`` and ``WrongSurroundings``."""
-    if options.max_age < 1:
-        raise WrongInput(f"--max-age is {options.max_age}, which is no number of days")
-    folders = options.kernel_dirs
-    if options.discover:
-        from kernel_actions.matrix import monorepo
-
-        folders = monorepo.discover(Path(options.discover))
+    folders = _folders(options)
     hub = client.connect(options.hub, options.token, is_anonymous=not options.token)
     newest, day = builder.newest()
     kernels = [read(folder, newest, hub) for folder in folders]
@@ -94,6 +88,20 @@ def run(options: Options) -> int:
     issue = tell(options.github_token, findings, f"builder {newest[:12]} of {day}") if options.issue else None
     _print(options.format, kernels, findings, issue)
     return EXIT_DONE
+
+
+def check_options(options: Options) -> None:
+    """Raises ``WrongInput`` for a folder that is no kernel, and where there is none to be found."""
+    for folder in _folders(options):
+        manifest.load(folder)
+
+
+def _folders(options: Options) -> list[Path]:
+    if not options.discover:
+        return options.kernel_dirs
+    from kernel_actions.matrix import monorepo
+
+    return monorepo.discover(Path(options.discover))
 
 
 def read(folder: Path, newest: str, hub: client.Hub) -> Kernel:

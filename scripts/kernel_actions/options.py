@@ -20,6 +20,7 @@ class Option(NamedTuple):
 
     ``kind`` is how its text is read; a ``repeatable`` option is a list (on the command line the
     option can be given again; in an input or a variable, entries are separated by white space).
+    A whole number may have to be at least ``least`` and at most ``most``.
     A ``secret`` is taken from the environment only, never from an argument list, which every
     user of the machine can read. One without ``has_variable`` is taken from the command line only.
     """
@@ -33,6 +34,8 @@ class Option(NamedTuple):
     is_input: bool = True
     secret: bool = False
     has_variable: bool = True
+    least: int | None = None
+    most: int | None = None
 
     @property
     def variable(self) -> str:
@@ -65,7 +68,8 @@ class Command(NamedTuple):
     ``environment`` names the locked requirements (``requirements/<environment>.txt``) that the
     command runs with; a command without one runs on a bare Python. The environment of a command
     that ``holds_token`` is made afresh for each job: one that other jobs of a runner can write
-    to could have been poisoned by a fork's pull request.
+    to could have been poisoned by a fork's pull request. The module of one that ``can_check`` has a
+    ``check_options``, which raises on a bare Python what is wrong with the input.
     """
 
     name: str
@@ -77,6 +81,7 @@ class Command(NamedTuple):
     holds_token: bool = False
     takes_kernel: bool = True
     light_with: str = ""
+    can_check: bool = False
 
     def needs_environment(self, options: object) -> bool:
         """Whether the command needs packages for these options; ``light_with`` names one without."""
@@ -171,12 +176,14 @@ SETUP_NIX = Command(
             "Builds at once. 0: what the memory and cores are enough for.",
             default="0",
             kind="integer",
+            least=0,
         ),
         Option(
             "build-cores",
             "Threads of a build. 0: what the memory and cores are enough for.",
             default="0",
             kind="integer",
+            least=0,
         ),
         _switch(
             "require-sandbox",
@@ -249,6 +256,9 @@ MATRIX = Command(
             "can be.",
             default="256",
             kind="integer",
+            least=1,
+            # https://docs.github.com/actions/reference/limits
+            most=256,
         ),
         Option(
             "durations",
@@ -357,6 +367,7 @@ TEST = Command(
     name="test",
     summary="Run the kernel's own tests against a built variant.",
     environment="kernel",
+    can_check=True,
     light_with="merge",
     is_action=True,
     options=(
@@ -387,8 +398,11 @@ TEST = Command(
             "Seconds after which a test, and with it the run, is ended.",
             default="600",
             kind="integer",
+            least=1,
         ),
-        Option("time-limit", "Seconds after which the run is ended.", default="3600", kind="integer"),
+        Option(
+            "time-limit", "Seconds after which the run is ended.", default="3600", kind="integer", least=1
+        ),
         _switch(
             "opcheck",
             "Check every operator of the kernel too, by torch.library.opcheck and torch.compile, with the "
@@ -430,6 +444,7 @@ BENCHMARK = Command(
     name="benchmark",
     summary="Run the kernel's own benchmarks by a fixed protocol, and compare with a baseline.",
     environment="kernel",
+    can_check=True,
     is_action=True,
     options=(
         VARIANT,
@@ -443,14 +458,22 @@ BENCHMARK = Command(
         HUB,
         Option("threshold", "How many percent slower than the baseline is a failure.", default="5"),
         Option("only", "Run only workloads that match this glob, as in '*float32*'.", repeatable=True),
-        Option("rounds", "Rounds of each workload.", default="12", kind="integer"),
+        Option("rounds", "Rounds of each workload.", default="12", kind="integer", least=8, most=400),
         Option(
             "max-rounds",
             "Rounds of a workload that the baseline's comparison is undecided for, at most.",
             default="60",
             kind="integer",
+            least=8,
+            most=400,
         ),
-        Option("time-limit", "Seconds after which the benchmarks are ended.", default="3600", kind="integer"),
+        Option(
+            "time-limit",
+            "Seconds after which the benchmarks are ended.",
+            default="3600",
+            kind="integer",
+            least=1,
+        ),
         Option(
             "device",
             "Where to measure: auto (the variant's backend), cpu, cuda.",
@@ -477,6 +500,7 @@ UPLOAD = Command(
     name="upload",
     summary="Upload the built variants to one branch of the Hub, in one commit.",
     environment="hub",
+    can_check=True,
     is_action=True,
     holds_token=True,
     options=(
@@ -499,6 +523,7 @@ COMPLIANCE = Command(
     name="compliance",
     summary="Check a kernel and its built variants against the rules that loaders rely on.",
     environment="kernel",
+    can_check=True,
     light_with="source_only",
     is_action=True,
     options=(
@@ -534,6 +559,7 @@ RELEASE = Command(
     name="release",
     summary="Stage a version, verify it from the Hub, promote it in one commit, and tag it.",
     environment="kernel",
+    can_check=True,
     is_action=True,
     holds_token=True,
     options=(
@@ -587,6 +613,7 @@ VERIFY = Command(
     name="verify",
     summary="Load a revision from the Hub as a user would, and compare every file with its digest.",
     environment="kernel",
+    can_check=True,
     is_action=True,
     options=(
         REPO_ID,
@@ -617,6 +644,7 @@ ROLLBACK = Command(
     name="rollback",
     summary="Take a bad release back, by making its branch what an earlier release was, in one commit.",
     environment="kernel",
+    can_check=True,
     is_action=True,
     holds_token=True,
     options=(
@@ -642,6 +670,7 @@ PIPELINE = Command(
     name="pipeline",
     summary="Take a kernel from source to a Hub and back into a Python process, on this machine.",
     environment="kernel",
+    can_check=True,
     options=(
         Option(
             "hub",
@@ -660,7 +689,14 @@ HUB_SERVER = Command(
     takes_kernel=False,
     options=(
         Option("data", "Folder that keeps the Hub's repositories.", default="hub-data"),
-        Option("port", "Port on 127.0.0.1; 0 takes a free one.", default="8750", kind="integer"),
+        Option(
+            "port",
+            "Port on 127.0.0.1; 0 takes a free one.",
+            default="8750",
+            kind="integer",
+            least=0,
+            most=65535,
+        ),
     ),
 )
 
@@ -682,6 +718,7 @@ LOCK = Command(
     name="lock",
     summary="Check or update the kernels.lock of a project that uses kernels.",
     environment="hub",
+    can_check=True,
     is_action=True,
     holds_token=True,
     takes_kernel=False,
@@ -711,6 +748,7 @@ DOWNLOAD = Command(
     name="download",
     summary="Download what kernels.lock locks, so that it loads without a network.",
     environment="hub",
+    can_check=True,
     is_action=True,
     holds_token=True,
     takes_kernel=False,
@@ -732,6 +770,7 @@ WHEEL = Command(
     name="wheel",
     summary="Turn built or published variants into wheels, for those who cannot use the Hub.",
     environment="kernel",
+    can_check=True,
     is_action=True,
     holds_token=True,
     options=(
@@ -765,6 +804,7 @@ FRESHNESS = Command(
     name="freshness",
     summary="Tell what has moved on since a kernel was built, and keep one issue about it.",
     environment="hub",
+    can_check=True,
     is_action=True,
     holds_token=True,
     options=(
@@ -777,6 +817,7 @@ FRESHNESS = Command(
             "From how many days on the locked builder is old, where there is a newer one.",
             default="90",
             kind="integer",
+            least=1,
         ),
         _switch("issue", "Open an issue in this repository, change the one that is open, or close it."),
         Option(

@@ -114,8 +114,9 @@ class Progress:
         return rows + [(name, "not reached", "", "") for name in self.names[len(rows) :]]
 
 
-def run(options: Options) -> int:
-    """The command ``pipeline``."""
+def check_options(options: Options) -> Manifest:
+    """The kernel. Raises ``WrongInput`` for one that has nowhere to go to, and for an output folder that is
+    not for what is built."""
     kernel_dir = options.kernel_dir.resolve()
     kernel = manifest.load(kernel_dir)
     if kernel.repo_id is None or kernel.version is None:
@@ -124,11 +125,18 @@ def run(options: Options) -> int:
             where=kernel.place("general"),
             repair="the pipeline publishes to that repository and version",
         )
+    build_folder.check(kernel_dir, kernel_dir / options.output, ())
+    return kernel
+
+
+def run(options: Options) -> int:
+    """The command ``pipeline``."""
+    kernel = check_options(options)
+    kernel_dir = options.kernel_dir.resolve()
     output = kernel_dir / options.output
     demo = settings.load(kernel_dir).demo
     progress = Progress((*_STAGES, "picture") if demo else _STAGES)
     work = output / ".pipeline"
-    build_folder.check(kernel_dir, output, ())
     work.mkdir(parents=True, exist_ok=True)
     built.hide_from_git(output)
     try:

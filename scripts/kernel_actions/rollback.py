@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 _HEADER = ("variant", "what", "files", "size")
 
 
-def run(options: Options) -> int:
-    """The command ``rollback``.
-
-    Raises ``WrongInput``, ``KernelFailed`` (what to go back to is not as it should be) and
-    ``WrongSurroundings``.
-    """
+def check_options(options: Options) -> tuple[str, str]:
+    """The repository, and the prefix of its git tags. Raises ``WrongInput`` where it, or the release, is not
+    given."""
     if not options.to:
         raise WrongInput("nothing to go back to", repair="give --to: a tag or a commit on the Hub")
     repo_id, prefix = options.repo_id, ""
@@ -30,6 +27,16 @@ def run(options: Options) -> int:
         kernel = manifest.load(options.kernel_dir)
         repo_id, prefix = kernel.repository("roll back"), settings.load(options.kernel_dir).tag_prefix
     client.check_repo_id(repo_id)
+    return repo_id, prefix
+
+
+def run(options: Options) -> int:
+    """The command ``rollback``.
+
+    Raises ``WrongInput``, ``KernelFailed`` (what to go back to is not as it should be) and
+    ``WrongSurroundings``.
+    """
+    repo_id, prefix = check_options(options)
     hub = client.connect(options.hub, options.token)
     made = rollback.prepare(hub, repo_id, options.to, prefix=prefix)
     if options.format != "json":

@@ -49,6 +49,20 @@ def run(options: Options) -> int:
     return EXIT_DONE
 
 
+def check_options(options: Options) -> None:
+    """Raises ``WrongInput`` where there is nothing to upload, or nowhere to upload it to."""
+    kernel = manifest.load(options.kernel_dir)
+    client.check_repo_id(options.repo_id or kernel.repository("upload to"))
+    _variants(options.kernel_dir / options.build_dir)
+
+
+def _variants(build_dir: Path, names: Collection[str] = ()) -> tuple[BuiltVariant, ...]:
+    variants = built.find(build_dir, names)
+    if not variants:
+        raise WrongInput(f"{build_dir} has no built variant", repair="build one first, or give --build-dir")
+    return variants
+
+
 def publish(
     kernel_dir: Path,
     build_dir: Path,
@@ -73,9 +87,7 @@ def publish(
     repo_id = repo_id or kernel.repository("upload to")
     client.check_repo_id(repo_id)
     build_dir = kernel_dir / build_dir
-    variants = built.find(build_dir, names)
-    if not variants:
-        raise WrongInput(f"{build_dir} has no built variant", repair="build one first, or give --build-dir")
+    variants = _variants(build_dir, names)
     local = read(variants, kernel)
     for variant in variants:
         start = f"{variant.path_in_repo}/"

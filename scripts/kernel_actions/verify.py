@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernel_actions import built, console, github, manifest, markdown
 from kernel_actions.errors import EXIT_DONE, WrongInput, printable
+from kernel_actions.hub import client
 from kernel_actions.release import verification
 from kernel_actions.release.signing import Expected
 from kernel_actions.release.verification import Verified
@@ -18,15 +19,22 @@ if TYPE_CHECKING:
 _HEADER = ("variant", "files", "size", "result", "signed by", "what is wrong")
 
 
+def check_options(options: Options) -> str:
+    """The repository. Raises ``WrongInput`` where it, or the revision, is not given."""
+    if not options.revision:
+        raise WrongInput("no revision to verify", repair="give --revision: a commit, a branch or a tag")
+    repo_id: str = options.repo_id or manifest.load(options.kernel_dir).repository("verify")
+    client.check_repo_id(repo_id)
+    return repo_id
+
+
 def run(options: Options) -> int:
     """The command ``verify``.
 
     Raises ``KernelFailed`` when something is not as it should be, ``WrongInput`` and
     ``WrongSurroundings``.
     """
-    if not options.revision:
-        raise WrongInput("no revision to verify", repair="give --revision: a commit, a branch or a tag")
-    repo_id = options.repo_id or manifest.load(options.kernel_dir).repository("verify")
+    repo_id = check_options(options)
     expected = Expected(options.identity, options.issuer) if options.identity else None
     verified = verification.verify(
         repo_id,

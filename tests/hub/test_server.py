@@ -653,7 +653,7 @@ def test_what_is_no_port_makes_no_folder(tmp_path: Path) -> None:
     arguments = [sys.executable, "-I", str(PROGRAM), "hub", "--data", str(tmp_path / "d"), "--port", "65536"]
     ended = subprocess.run(arguments, capture_output=True, text=True, timeout=20)
     assert ended.returncode == 2
-    assert ended.stderr == "kernel-actions: --port is 65536, which is not a port (0 takes a free one)\n"
+    assert ended.stderr == "kernel-actions: --port is 65536, which is not from 0 to 65535\n"
     assert not (tmp_path / "d").exists()
 
 

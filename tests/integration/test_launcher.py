@@ -174,3 +174,49 @@ def test_a_plan_imports_only_what_it_needs(tmp_path: Path) -> None:
         imported = {line.rpartition("|")[2].strip() for line in finished.stderr.splitlines()}
         assert "kernel_actions.options" in imported
         assert not slow & imported, arguments
+
+
+# A case of each kind at every commit; the others take a process each, too.
+WRONG = [
+    (["hub", "--port", "99999"], "--port is 99999, which is not from 0 to 65535"),
+    (["pipeline"], "build.toml: there is no such file"),
+    (["verify", ROOT], "give --revision: a commit, a branch or a tag"),
+    (["lock"], "pyproject.toml"),
+]
+MORE_WRONG: list[tuple[list[object], str]] = [
+    (["test"], "build.toml: there is no such file"),
+    (["test", ROOT, "--build-dir", "docs"], "docs has no built variant"),
+    (["test", ROOT, "--time-limit", "0"], "--time-limit is 0, which is not 1 or more"),
+    (["benchmark", ROOT, "--threshold", "x"], "--threshold is 'x'"),
+    (["benchmark", ROOT, "--rounds", "7"], "--rounds is 7, which is not from 8 to 400"),
+    (["compliance"], "build.toml: there is no such file"),
+    (["compliance", ROOT, "--build-dir", "docs"], "docs has no built variant"),
+    (["upload", ROOT, "--build-dir", "docs"], "docs has no built variant"),
+    (["release", "/nowhere"], "/nowhere/build.toml: there is no such file"),
+    (["verify", "--revision", "v1"], "build.toml: there is no such file"),
+    (["rollback", "--repo-id", "a/b"], "give --to: a tag or a commit on the Hub"),
+    (["download"], "pyproject.toml"),
+    (["wheel", "--repo-id", "a/b"], "give --revision: a tag, a branch or a commit"),
+    (["wheel", ROOT, "--build-dir", "docs"], "docs has no built variant"),
+    (["freshness", "/nowhere"], "/nowhere/build.toml: there is no such file"),
+    (["freshness", "--max-age", "0"], "--max-age is 0, which is not 1 or more"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [*WRONG, *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE_WRONG)],
+)
+def test_no_environment_is_made_for_wrong_input(
+    tmp_path: Path, arguments: list[object], message: str
+) -> None:
+    variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    (tmp_path / "empty").mkdir()
+    finished = subprocess.run(
+        [LAUNCHER, *arguments], env=variables, cwd=tmp_path / "empty", text=True, capture_output=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+    assert (finished.returncode, finished.stdout, finished.stderr.count("\n")) == (2, "", 1)
+    assert message in finished.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+    assert list((tmp_path / "empty").iterdir()) == []

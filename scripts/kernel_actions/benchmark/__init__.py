@@ -34,3 +34,12 @@ def run(options: Options) -> int:
     from kernel_actions.benchmark.command import run as run_command
 
     return run_command(options)
+
+
+def check_options(options: Options) -> None:
+    """Raises ``WrongInput`` where there is nothing to measure, or what is asked cannot be meant."""
+    from kernel_actions import built
+    from kernel_actions.benchmark.command import read_settings
+
+    read_settings(options)
+    built.choose(options.kernel_dir, options.build_dir, options.variant)

@@ -45,6 +45,30 @@ _VARIANT_FAMILIES = "567"
 _WORKFLOWS_FAMILY = "8"
 
 
+def check_options(options: Options) -> list[Path]:
+    """The folders of the variants to check. Raises ``WrongInput`` when there is nothing to check."""
+    _check_kernel(options.kernel_dir)
+    if options.source_only:
+        return []
+    build_dir = options.kernel_dir / options.build_dir
+    folders = variant_folders(build_dir)
+    if not folders:
+        raise WrongInput(
+            f"{build_dir} has no built variant",
+            repair="build one first, or check the sources alone with --source-only",
+        )
+    return folders
+
+
+def _check_kernel(kernel_dir: Path) -> None:
+    if not (kernel_dir / "build.toml").exists():
+        raise WrongInput(
+            "there is no such file",
+            where=Place(kernel_dir / "build.toml"),
+            repair="give the folder of a kernel in the kernel-builder format",
+        )
+
+
 def run(options: Options) -> int:
     """The command ``compliance``.
 
@@ -53,16 +77,7 @@ def run(options: Options) -> int:
     from kernel_actions.compliance import report
 
     kernel_dir = options.kernel_dir
-    folders: list[Path] = []
-    if not options.source_only:
-        build_dir = kernel_dir / options.build_dir
-        folders = variant_folders(build_dir)
-        # Where there is no build.toml either, that is what is wrong.
-        if not folders and (kernel_dir / "build.toml").exists():
-            raise WrongInput(
-                f"{build_dir} has no built variant",
-                repair="build one first, or check the sources alone with --source-only",
-            )
+    folders = check_options(options)
     found = check_folders(
         kernel_dir, folders, base=options.base, complete=options.complete, workflows=not options.source_only
     )
@@ -97,12 +112,7 @@ def check_folders(
     With ``base``, a reference of git, what differs from it is checked too; with ``complete`` all variants
     that a release publishes have to be there; with ``workflows`` those of the repository are checked.
     """
-    if not (kernel_dir / "build.toml").exists():
-        raise WrongInput(
-            "there is no such file",
-            where=Place(kernel_dir / "build.toml"),
-            repair="give the folder of a kernel in the kernel-builder format",
-        )
+    _check_kernel(kernel_dir)
     sources = kernel.read(kernel_dir)
     findings = list(_check_sources(sources))
     families = _SOURCE_FAMILIES

@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernel_actions import __version__, console
 from kernel_actions.cli import Options
-from kernel_actions.errors import EXIT_DONE, WrongInput, WrongSurroundings, printable
+from kernel_actions.errors import EXIT_DONE, WrongSurroundings, printable
 from kernel_actions.hub import storage
 from kernel_actions.hub.embedded import LIFELINE
 from kernel_actions.hub.storage import Add, Commit, Delete, File, Files, Operation, Refused, Store
@@ -61,12 +61,10 @@ _Kind = TypeVar("_Kind", str, int, bool, list[Any])
 def run(options: Options) -> int:
     """Serve the Hub in the folder ``options.data`` until a signal ends it.
 
-    Raises ``WrongInput`` for a port or folder that cannot be meant, ``WrongSurroundings`` when
-    the port or the folder is taken.
+    Raises ``WrongInput`` for a folder that cannot be meant, ``WrongSurroundings`` when the port or the
+    folder is taken.
     """
     folder = Path(options.data)
-    if not 0 <= options.port <= 65535:
-        raise WrongInput(f"--port is {options.port}, which is not a port", repair="0 takes a free one")
     with storage.open_store(folder) as store, _listen(options.port) as listener:
         port = listener.getsockname()[1]
         is_child = os.environ.get(LIFELINE) == "1"

@@ -33,10 +33,18 @@ _LONGEST_DIFF = 50_000
 _CHANGES = ("kernel", "version", "from", "to", "variants gained", "variants lost")
 
 
+def check_options(options: Options) -> tuple[Project, tuple[Platform, ...]]:
+    """The project, and the platforms. Raises ``WrongInput`` for what cannot be one, and ``KernelFailed``
+    where there is no lock to check."""
+    found = project.read(Path(options.project))
+    if options.mode == "check" and not found.lock_path.exists():
+        raise KernelFailed("there is no lock", where=Place(found.lock_path), repair=lockfile.UPDATE)
+    return found, wanted_platforms(options.platforms, found)
+
+
 def run(options: Options) -> int:
     """The command ``lock``. Raises ``KernelFailed``, ``WrongInput`` and ``WrongSurroundings``."""
-    found = project.read(Path(options.project))
-    wanted = wanted_platforms(options.platforms, found)
+    found, wanted = check_options(options)
     if options.mode == "update":
         return _update(options, found, wanted)
     return _check(options, found, wanted)
@@ -50,8 +58,6 @@ def wanted_platforms(names: Sequence[str], found: Project) -> tuple[Platform, ..
 
 def _check(options: Options, found: Project, wanted: tuple[Platform, ...]) -> int:
     path = found.lock_path
-    if not path.exists():
-        raise KernelFailed("there is no lock", where=Place(path), repair=lockfile.UPDATE)
     locked = lockfile.read(path)
     hub = client.connect(options.hub, options.token)
     checked = [check.check_one(hub, one, wanted) for one in locked]

@@ -41,8 +41,13 @@ def read(path: Path) -> tuple[Locked, ...]:
     """
     data = read_bytes(path)
     if data is None:
-        raise WrongInput("there is no lock", where=Place(path), repair=UPDATE)
+        raise missing(path)
     return decode(data, path)
+
+
+def missing(path: Path) -> WrongInput:
+    """What is wrong where there is no lock."""
+    return WrongInput("there is no lock", where=Place(path), repair=UPDATE)
 
 
 def read_bytes(path: Path) -> bytes | None:

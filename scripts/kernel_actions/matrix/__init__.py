@@ -13,7 +13,7 @@ from kernel_actions.builder_source import Source
 from kernel_actions.errors import EXIT_DONE, KernelActionsError, Place, WrongInput, printable
 from kernel_actions.manifest import BACKENDS
 from kernel_actions.matrix import jobs as jobs_
-from kernel_actions.matrix.jobs import MOST_JOBS, Job, Part
+from kernel_actions.matrix.jobs import Job, Part
 from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.planning import KernelPlan
 from kernel_actions.settings import Selector, Settings
@@ -192,7 +192,6 @@ def run(options: Options) -> int:
         from kernel_actions.matrix import explain
 
         return explain.run(options, options.explain)
-    most = _most_jobs(options.max_jobs)
     durations = _durations(options.durations)
     folders, unchanged = _folders(options)
     kernels = _plan_all(folders, options)
@@ -205,7 +204,7 @@ def run(options: Options) -> int:
             f"kernel-actions: warning: {where} are both named {name}: artifacts of one replace the other's"
         )
     planned = jobs_.group((job for kernel in kernels for job in kernel.jobs()), options.group_by)
-    packed = tuple(jobs_.pack(planned, most, durations))
+    packed = tuple(jobs_.pack(planned, options.max_jobs, durations))
     matrix = Matrix(tuple(kernels), packed, unchanged, options.untrusted)
     _check_empty(matrix, options)
     output.PRINTERS[options.format](matrix)
@@ -274,14 +273,6 @@ def _check_empty(matrix: Matrix, options: Options) -> None:
         + ("; ".join(shown) if shown else "the builder has no build set for its backends"),
         repair="widen the selection, or allow it with --allow-empty",
     )
-
-
-def _most_jobs(value: int) -> int:
-    if not 1 <= value <= MOST_JOBS:
-        raise WrongInput(
-            f"--max-jobs is {value}, which is not from 1 to {MOST_JOBS}, the most that GitHub takes"
-        )
-    return value
 
 
 def _durations(path: str) -> dict[str, float]:

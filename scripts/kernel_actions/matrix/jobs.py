@@ -10,9 +10,6 @@ from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.settings import Labels, Limits
 from kernel_actions.variants import Variant
 
-# GitHub's limit on the jobs of a matrix: https://docs.github.com/actions/reference/limits
-MOST_JOBS = 256
-
 
 class Part(NamedTuple):
     """A variant to build: of which kernel, in which folder."""

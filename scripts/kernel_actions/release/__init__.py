@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kernel_actions import console
 from kernel_actions.errors import EXIT_DONE
+from kernel_actions.release import preparation
 from kernel_actions.release.gate import Lack
 from kernel_actions.release.plan import ReleasePlan
 from kernel_actions.release.preparation import Release, check_origin, check_push, prepare
@@ -80,6 +81,11 @@ class Released:
     def is_unchanged(self) -> bool:
         """Whether all of it had been done before."""
         return bool(self.plan.promoted) and (self.tagged is None or not self.tagged.done)
+
+
+def check_options(options: Options) -> None:
+    """Raises ``WrongInput`` for a kernel that no release can be made of."""
+    preparation.kernel_and_repository(options.kernel_dir, options.repo_id)
 
 
 def run(options: Options) -> int:

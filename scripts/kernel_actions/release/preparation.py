@@ -46,6 +46,16 @@ class Release:
     trust_config: str = ""
 
 
+def kernel_and_repository(kernel_dir: Path, repo_id: str) -> tuple[Manifest, str]:
+    """The kernel, and the repository to release it to. Raises ``WrongInput`` where it has no version."""
+    kernel = manifest.load(kernel_dir)
+    if kernel.version is None:
+        raise WrongInput("has no version", where=kernel.place("general"), repair="add version = 1")
+    repo_id = repo_id or kernel.repository("release to")
+    client.check_repo_id(repo_id)
+    return kernel, repo_id
+
+
 def prepare(
     kernel_dir: Path,
     build_dir: Path = Path("build"),
@@ -76,11 +86,7 @@ def prepare(
     Raises ``WrongInput`` (before it asks the Hub, where that can be told), ``WrongSurroundings``, and
     ``KernelFailed`` for half-made variants.
     """
-    kernel = manifest.load(kernel_dir)
-    if kernel.version is None:
-        raise WrongInput("has no version", where=kernel.place("general"), repair="add version = 1")
-    repo_id = repo_id or kernel.repository("release to")
-    client.check_repo_id(repo_id)
+    kernel, repo_id = kernel_and_repository(kernel_dir, repo_id)
     state = git.state(kernel_dir)
     repository = (git_dir or kernel_dir) if state else None
     if repository and version.explicit(bump) is None and not rehearsal and git.is_shallow(repository):

@@ -23,12 +23,18 @@ if TYPE_CHECKING:
 __all__ = ["MARKER", "Request", "TestReport", "check", "report_path", "run", "run_tests"]
 
 
+def check_options(options: Options) -> BuiltVariant:
+    """The variant to test. Raises ``WrongInput`` where there is none, or what is asked cannot be meant."""
+    running.arguments_of(options.pytest_args)
+    return built.choose(options.kernel_dir, options.build_dir, options.variant)
+
+
 def run(options: Options) -> int:
     """The command ``test``."""
     if options.merge:
         return merging.merge(Path(options.merge), options.expect, options.format)
     kernel_dir = options.kernel_dir
-    variant = built.choose(kernel_dir, options.build_dir, options.variant)
+    variant = check_options(options)
     request = Request(
         require_gpu=options.require_gpu,
         environment=options.environment,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_actions import __version__, built, console, download, git, github, manifest, markdown
+from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
 from kernel_actions.hub import client
 from kernel_actions.hub.client import Hub, RemoteFile
@@ -75,6 +76,23 @@ class Made:
     hash: str
 
 
+def check_options(options: Options) -> str:
+    """The repository to take variants from; empty where they were built here. Raises ``WrongInput`` where
+    there are none, or what is asked cannot be meant."""
+    if options.wheel_version:
+        metadata.version(options.wheel_version)
+    if options.revision:
+        repo_id: str = options.repo_id or manifest.load(options.kernel_dir).repository("make wheels of")
+        client.check_repo_id(repo_id)
+        return repo_id
+    if options.repo_id:
+        raise WrongInput(
+            "no revision of the repository is given", repair="give --revision: a tag, a branch or a commit"
+        )
+    _chosen(options)
+    return ""
+
+
 def run(options: Options) -> int:
     """The command ``wheel``.
 
@@ -83,18 +101,14 @@ def run(options: Options) -> int:
     if options.index_only:
         _print(options.format, [], index.write(Path(options.output), options.index_address))
         return EXIT_DONE
+    repo_id = check_options(options)
     seconds = download.source_date()
     version = metadata.version(options.wheel_version) if options.wheel_version else ""
     output = Path(options.output)
     with ExitStack() as stack:
-        if options.revision:
+        if repo_id:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kernel-actions-wheel-")))
-            sources = _published(options, folder, version)
-        elif options.repo_id:
-            raise WrongInput(
-                "no revision of the repository is given",
-                repair="give --revision: a tag, a branch or a commit",
-            )
+            sources = _published(options, repo_id, folder, version)
         else:
             sources = _built(options, version)
         made = [_made(source, output, seconds) for source in sources]
@@ -259,17 +273,22 @@ def _provenance(source: Source, kernel: Kernel) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
 
 
-def _built(options: Options, version: str) -> list[Source]:
-    """The variants of the kernel's build folder."""
-    directory = options.kernel_dir
-    build_dir = directory / options.build_dir
+def _chosen(options: Options) -> list[BuiltVariant]:
+    """The variants of the kernel's build folder. Raises ``WrongInput`` where there are none."""
+    build_dir = options.kernel_dir / options.build_dir
     found = [one for one in built.find(build_dir) if _is_wanted(one.name, options.only)]
     if not found:
         raise WrongInput(
             f"{build_dir} has no built variant" + (" of that name" if options.only else ""),
             repair="build one first: kernel-actions build; or give --repo-id and --revision",
         )
-    licenses = _licenses(directory)
+    return found
+
+
+def _built(options: Options, version: str) -> list[Source]:
+    """The variants of the kernel's build folder, with what else is to be in their wheels."""
+    found = _chosen(options)
+    licenses = _licenses(options.kernel_dir)
     if not version:
         console.say("No --wheel-version is given: these are wheels of a development version")
     return [
@@ -310,10 +329,8 @@ def _licenses(directory: Path) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def _published(options: Options, folder: Path, version: str) -> list[Source]:
+def _published(options: Options, repo_id: str, folder: Path, version: str) -> list[Source]:
     """The variants of a revision on the Hub, downloaded into ``folder`` and compared with their hashes."""
-    repo_id = options.repo_id or manifest.load(options.kernel_dir).repository("make wheels of")
-    client.check_repo_id(repo_id)
     hub = client.connect(options.hub, options.token)
     commit = client.resolve(hub, repo_id, options.revision)
     files = client.remote_files(hub, repo_id, commit)
