@@ -180,6 +180,8 @@ def generated() -> dict[Path, str]:
     for name in ("pr-compliance", *MONOREPO):
         properties = json.loads(_read(TEMPLATES / f"{name}.properties.json"))
         properties["name"] = properties["name"].replace("Kernel:", "Kernels of a monorepo:")
+        which = "changed GPU kernels" if name == "build-and-test" else "one of many GPU kernels"
+        properties["description"] = properties["description"].replace("a GPU kernel", which)
         path = MONOREPO_TEMPLATES / f"{name}.properties.json"
         files[path] = json.dumps(properties, indent=2) + "\n"
     return files

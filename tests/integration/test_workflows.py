@@ -447,8 +447,12 @@ def test_the_reusable_workflows_release_measure_and_take_back(tmp_path: Path) ->
             author.add_caller(workflow, "workflow_dispatch", given | {"hub": hub}, REPLACED | PARTIAL)
             return dispatched(author, "mine", "", server)
 
-        released = called("release", test_environment="current", bump="minor", moving_tags=True)
+        # What the notes of the release are made of.
+        git(author.root, "tag", "v0.9.0")
+        author.change({"docs/more.md": "More.\n"}, message=f"feat: {HOSTILE}")
+        released = called("release", test_environment="current", bump="major", moving_tags=True)
         assert released.returncode == 0, released.log
+        assert_harmless(released, tmp_path)
         assert set(released.results.values()) == {"success"} and len(released.results) == 7
         refs = api.list_repo_refs("kernel-actions/tiny", repo_type="kernel")
         assert {branch.name for branch in refs.branches} == {"main", "v1"}
@@ -456,7 +460,8 @@ def test_the_reusable_workflows_release_measure_and_take_back(tmp_path: Path) ->
         assert tag.name == "v1.0.0" and tag.target_commit == released.outputs["promote"]["commit"]
         assert re.search(r"/Promote and tag\s*\].*Verified 2 variants; loaded none", released.log)
         assert git(author.origin, "tag", "--list").split() == ["v1", "v1.0", "v1.0.0"]
-        assert [one["tag_name"] for one in server.releases] == ["v1.0.0"]
+        (made,) = server.releases
+        assert made["tag_name"] == "v1.0.0" and "touch PLANTED" in made["body"] and "<img" not in made["body"]
         assert f"build/{CPU_NEW}/metadata.json" in (released.artifacts / "attested.txt").read_text()
         assert released.artifact("plan") == released.artifact("report") == ["report.html"]
         measured = called("benchmark", baseline="v1", only=CPU_NEW)
@@ -586,8 +591,14 @@ def test_a_hostile_pull_request_is_checked_and_obeyed_in_nothing(tmp_path: Path,
 
 @needs_nix
 @pytest.mark.slow
-def test_a_hostile_kernel_is_built_and_tested_and_obeyed_in_nothing(tmp_path: Path) -> None:
-    author = Author(tmp_path, "build-and-test")
+@pytest.mark.parametrize("kernel", [".", "kernels/$(touch PLANTED);a/tiny"], ids=["one", "monorepo"])
+def test_a_hostile_kernel_is_built_and_tested_and_obeyed_in_nothing(tmp_path: Path, kernel: str) -> None:
+    author = (
+        Author(tmp_path, "build-and-test")
+        if kernel == "."
+        else Author(tmp_path, "monorepo/build-and-test", kernels=[kernel])
+    )
+    base = git(author.root, "rev-parse", "HEAD").strip()
     settings = KERNEL["kernel-actions.toml"].replace(
         # Characters that control something are refused there before anything is planned.
         '"the machine of the tests has no GPU"',
@@ -605,15 +616,14 @@ def test_hostile(what):
 """
     author.change(
         {
-            "kernel-actions.toml": settings,
-            "tests/test_tiny.py": KERNEL["tests/test_tiny.py"] + test,
-            f"docs/{HOSTILE_NAME}.md": "Read by nobody.\n",
+            f"{kernel}/kernel-actions.toml": settings,
+            f"{kernel}/tests/test_tiny.py": KERNEL["tests/test_tiny.py"] + test,
+            f"{kernel}/docs/{HOSTILE_NAME}.md": "Read by nobody.\n",
         },
         message=HOSTILE,
     )
-    run = author.run(
-        "build-and-test", "pull_request", payload=pull_request(fork=False, text=HOSTILE), rules=REVIEWED
-    )
+    payload = pull_request(fork=False, base=base, text=HOSTILE)
+    run = author.run("build-and-test", "pull_request", payload=payload, rules=REVIEWED)
     assert run.returncode == 1 and run.results["build"] == "success", run.log
     assert run.results["test"] == run.results["tested"] == "failure"
     assert_harmless(run, tmp_path)
