@@ -168,6 +168,9 @@ def test_which_runners_are_hosted(labels: tuple[str, ...], expected: bool) -> No
     [
         (["--backends", "coda"], "--backends has 'coda', which is not one of"),
         (["--systems", "x86"], "--systems has 'x86'"),
+        (["--torch", "banana"], "(--torch can be 2.12, 2.13; widen the selection"),
+        (["--torch", "2.13", "--backends", "rocm"], "(--backends can be cpu, cuda; widen the selection"),
+        (["--only", "*-rocm*"], "(the variants have names like torch212-cxx11-cpu-x86_64-linux; widen"),
         (["--builder-rev", "v1"], "'v1' is not a commit"),
         (["--scope", "prs"], "--scope is 'prs', which is not one of release, pr, all (did you mean pr?)"),
         (["--unknown"], "unrecognized arguments: --unknown"),

@@ -271,8 +271,35 @@ def _check_empty(matrix: Matrix, options: Options) -> None:
     raise WrongInput(
         f"no variant of {names} is selected: "
         + ("; ".join(shown) if shown else "the builder has no build set for its backends"),
-        repair="widen the selection, or allow it with --allow-empty",
+        repair=_there_is(matrix, options) + "widen the selection, or allow it with --allow-empty",
     )
+
+
+def _there_is(matrix: Matrix, options: Options) -> str:
+    """What can be selected, in words, for the options that select nothing of it."""
+    wanted = Selection(options.scope, {})
+    there = [
+        one
+        for kernel in matrix.kernels
+        for one in kernel.plan.variants.variants
+        if wanted.reason_against(one) is None
+    ]
+    known = {
+        "backends": [one.backend for one in there],
+        "systems": [one.system for one in there],
+        "torch": [torch for one in there for torch in one.torches],
+    }
+    said = [
+        f"--{name} can be {', '.join(values)}; "
+        for name, found in known.items()
+        if (values := dict.fromkeys(found))
+        and (given := getattr(options, name))
+        and not values.keys() & given
+    ]
+    names = [name for one in there for name in (one.name, *one.arch_names)]
+    if options.only and names and not any(_matches(name, tuple(options.only)) for name in names):
+        said.append(f"the variants have names like {names[0]}; ")
+    return "".join(said)
 
 
 def _durations(path: str) -> dict[str, float]:
