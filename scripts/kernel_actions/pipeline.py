@@ -30,12 +30,14 @@ from kernel_actions import (
     planning,
     process,
     release,
+    report,
     settings,
     test,
 )
-from kernel_actions.errors import EXIT_DONE, Interrupted, KernelFailed, Place, WrongInput
+from kernel_actions.errors import EXIT_DONE, Interrupted, KernelFailed, Place, WrongInput, printable
 from kernel_actions.hub.embedded import embedded
 from kernel_actions.manifest import Manifest
+from kernel_actions.report import of_release
 
 if TYPE_CHECKING:
     from kernel_actions.cli import Options
@@ -74,6 +76,8 @@ class Progress:
 
     names: tuple[str, ...]
     done: list[Stage] = field(default_factory=list)
+    #: The page of the release, once there is one.
+    page: Path | None = None
 
     def run(self, name: str, action: Callable[[], tuple[Outcome, Made]]) -> Made:
         """Run one stage and return what it made. One that fails is in the table too, as the last."""
@@ -145,6 +149,8 @@ def run(options: Options) -> int:
             _run_stages(kernel, kernel_dir, output, options.hub, demo, progress)
     finally:
         _print(options.format, progress)
+    if progress.page is not None:
+        console.say(printable(f"Report: {str(progress.page).removeprefix(f'{Path.cwd()}/')}"))
     return EXIT_DONE
 
 
@@ -229,7 +235,12 @@ def _release(
         progress.run("promote", lambda: _tag(prepared, made.promoted))
         return
     verified = progress.run("verify", lambda: _verify(prepared, staged))
-    progress.run("promote", lambda: _tag(prepared, release.promote(prepared, staged, verified)))
+    commit = progress.run("promote", lambda: _tag(prepared, release.promote(prepared, staged, verified)))
+    done = release.Released(made, staged.commit, commit, record=staged.record)
+    # What was built and tested has reports that tell the same of it.
+    first, *others = progress.steps()[_STAGES.index("compliance") :]
+    steps = [one._replace(start=one.start - first.start) for one in (first, *others)]
+    progress.page = report.write(of_release.made(prepared, done, (), steps, ""), output)
 
 
 def _stage(
@@ -267,11 +278,11 @@ def _verify(prepared: release.Release, staged: release.Staged) -> tuple[Outcome,
     return Outcome("as built and tested", "every file's digest, and the loader's choice"), verified
 
 
-def _tag(prepared: release.Release, commit: str) -> tuple[Outcome, None]:
+def _tag(prepared: release.Release, commit: str) -> tuple[Outcome, str]:
     made = prepared.plan
     tagged = release.tag(prepared, commit)
     word = f"released {made.version}" if tagged.done or not made.promoted else "unchanged"
-    return Outcome(word, f"{made.repo_id} {made.branch} @ {commit[:12]}, tag {tagged.hub_tag}"), None
+    return Outcome(word, f"{made.repo_id} {made.branch} @ {commit[:12]}, tag {tagged.hub_tag}"), commit
 
 
 def _load(kernel: Manifest, address: str, demo: Path | None, output: Path) -> tuple[Outcome, dict[str, Any]]:

@@ -44,6 +44,8 @@ def test_the_first_run_makes_everything(pipeline_copy: tuple[Path, str]) -> None
     assert results["test"].split()[1] == "passed,"
     assert results["promote"] == "released 1.0.0"
     assert results["load"] == "rgb_to_grayscale"
+    page = (root / "build" / "report.html").read_text()
+    assert "grayscale 1.0.0" in page and "published" in page and "compliance" in page
     # The git tag went elsewhere.
     assert git(root, "tag") == ""
     # Only what git ignores was written.
