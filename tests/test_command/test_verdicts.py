@@ -130,7 +130,9 @@ def test_a_test_that_never_ends(kernel: Path, hang: str) -> None:
     tests = LOADED + f"def test_a(): pass\ndef test_b():\n    {hang}\ndef test_c(): pass\n"
     finished = run(kernel, tests, "--test-time-limit", "2")
     assert (finished.returncode, finished.kind, finished.counts) == (1, "test-time-limit", (1, 1, 0, 1))
-    assert "tests/test_tiny.py::test_b took longer than 2.0 s, and was ended; not run: 1 test (" in finished.last
+    assert (
+        "tests/test_tiny.py::test_b took longer than 2.0 s, and was ended; not run: 1 test (" in finished.last
+    )
     # Where it was, also when it holds the interpreter's lock.
     assert "test_tiny.py:12:" in finished.last or "test_tiny.py:11:" in finished.last
     assert finished.report is not None and 2 <= finished.report["seconds"] < 20
