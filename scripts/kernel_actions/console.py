@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from itertools import chain, zip_longest
 
 from kernel_actions.errors import printable
 
@@ -37,16 +38,71 @@ def counted(count: int, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A plain table with aligned columns; cells are made printable, so that no cell breaks it."""
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], room: int | None = None) -> str:
+    """A plain table with aligned columns; cells are made printable, so that no cell breaks it.
+
+    Cells are folded between words, and in paths, to make it ``room`` columns wide, where that is enough.
+    Without ``room``, the terminal that results go to says how wide; where they go elsewhere, none is folded.
+    """
     cells = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
+    room = room or _terminal()
+    gaps = 2 * (len(widths) - 1)
+    if room is not None and sum(widths) + gaps > room:
+        widths = _narrowed(cells, widths, room - gaps)
+    first, *others = [list(zip_longest(*map(_folded, row, widths), fillvalue="")) for row in cells]
+    rule = tuple("-" * width for width in widths)
+    return "\n".join(
+        "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip()
+        for line in chain(first, [rule], *others)
+    )
+
+
+def _terminal() -> int | None:
+    """The width of the terminal that results go to, in columns; ``None`` where they go elsewhere."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _narrowed(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int) -> list[int]:
+    """The widths of columns that share ``room``: the widest are made narrower, down to what is not
+    taken apart in them."""
+    longest = [
+        max(len(part) for row in cells for word in row[at].split(" ") for part in _parts(word))
+        for at in range(len(widths))
     ]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(lines)
+
+    def limited(most: int) -> list[int]:
+        return [max(part, min(width, most)) for part, width in zip(longest, widths, strict=True)]
+
+    least, most = 1, max(widths)
+    while least < most:
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if sum(limited(middle)) <= room else (least, middle - 1)
+    return limited(least)
+
+
+def _parts(word: str) -> list[str]:
+    """What a word is taken apart into: a path into its folders."""
+    return word.replace("/", "/ ").split()
+
+
+def _folded(cell: str, width: int) -> list[str]:
+    """``cell`` in lines of at most ``width`` characters, between words, and in longer words as ``_parts``."""
+    if len(cell) <= width:
+        return [cell]
+    lines = [""]
+    for word in cell.split():
+        gap = " "
+        for part in [word] if len(word) <= width else _parts(word):
+            if lines[-1] and len(lines[-1] + gap + part) > width:
+                lines.append(part)
+            else:
+                lines[-1] = (lines[-1] + gap + part).lstrip()
+            gap = ""
+    return lines
 
 
 def is_verbose() -> bool:
