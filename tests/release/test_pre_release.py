@@ -127,8 +127,8 @@ def test_what_others_change_in_between_is_staged_and_verified_anew(
     real = protocol.verify
     seen: list[str] = []
 
-    def verify(prepared: Any, staged: protocol.Staged) -> Any:
-        found = real(prepared, staged)
+    def verify(prepared: Any, staged: protocol.Staged, before: str) -> Any:
+        found = real(prepared, staged, before)
         if not seen:
             put(api, repo_id, "release-1.1.0-rc.1", "build/torch-cpu/theirs.py", b"x")
         seen.append(staged.commit)
