@@ -132,6 +132,19 @@ def test_the_plot_follows_the_scheme_and_can_be_read_aloud() -> None:
     assert Image.open(io.BytesIO(picture)).size == (2 * drawing.width, 2 * drawing.height)
 
 
+def test_the_picture_has_a_micro_sign_and_both_ends_of_a_long_name() -> None:
+    def drawn(text: str) -> bytes:
+        made = plot.png(plot.Drawing(120, 40, (plot.Text(100, 24, text, anchor="end"),), "", ""))
+        assert made is not None
+        return Image.open(io.BytesIO(made)).tobytes()
+
+    assert len({drawn(text) for text in ("1.5 µs", "1.5 us", "1.5 ?s", "1.5 …", "1.5 ?")}) == 5
+    name = "float32_channels_last_of_a_large_batch_4k_backward"
+    drawing = plot.draw(_report(workloads=(replace(_report().workloads[0], name=name),)))
+    assert drawing is not None
+    assert "float32_channels_…_batch_4k_backward" in plot.svg(drawing)
+
+
 def test_nothing_measured_is_no_plot() -> None:
     assert plot.draw(_report(workloads=())) is None
 

@@ -181,12 +181,7 @@ def png(drawing: Drawing) -> bytes | None:
     )
     for shape in drawing.shapes:
         if isinstance(shape, Text):
-            font = ImageFont.load_default(shape.size * scale)
-            anchor = {"start": "ls", "middle": "ms", "end": "rs"}[shape.anchor]
-            canvas.text(
-                (shape.x * scale, shape.y * scale), _drawable(shape.text), _colour(shape.colour), font,
-                anchor, stroke_width=1 if shape.is_bold else 0,
-            )  # fmt: skip
+            _png_text(canvas, shape, scale, ImageFont.load_default(shape.size * scale))
         elif isinstance(shape, Line):
             _png_line(canvas, shape, scale)
         else:
@@ -269,8 +264,12 @@ def _step(largest: float) -> float:
 
 
 def _short(text: str) -> str:
+    """``text`` in as many letters as there is room for. Its ends tell more than its middle."""
     text = printable(text)
-    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
+    if len(text) <= _MOST_LETTERS:
+        return text
+    end = _MOST_LETTERS // 2
+    return f"{text[: _MOST_LETTERS - 1 - end]}…{text[-end:]}"
 
 
 def _described(rows: Sequence[_Row], names: dict[str, tuple[Marker, str, str]]) -> str:
@@ -326,9 +325,24 @@ def _colour(name: str) -> str:
 
 
 def _drawable(text: str) -> str:
-    """``text`` in the letters that Pillow's own font has."""
-    replaced = text.replace("µ", "u").replace("–", "-").replace("…", "...")
-    return replaced.encode("latin-1", errors="replace").decode("latin-1")
+    """``text`` in the letters that Pillow's own font has. It has no µ, which is a u with a longer stroke."""
+    replaced = text.replace("µ", "u").replace("–", "-")
+    return "".join(letter if letter == "…" or ord(letter) < 256 else "?" for letter in replaced)
+
+
+def _png_text(canvas: Any, text: Text, scale: int, font: Any) -> None:
+    x, y = text.x * scale, text.y * scale
+    drawn = _drawable(text.text)
+    anchor = {"start": "ls", "middle": "ms", "end": "rs"}[text.anchor]
+    weight = 1 if text.is_bold else 0
+    canvas.text((x, y), drawn, _colour(text.colour), font, anchor, stroke_width=weight)
+    left = x - font.getlength(drawn) * {"start": 0, "middle": 0.5, "end": 1}[text.anchor]
+    for at, letter in enumerate(text.text):
+        if letter == "µ":
+            # Where the left stem of that font's u is, in parts of the size.
+            size = text.size * scale
+            stem = left + font.getlength(drawn[:at]) + size / 11
+            canvas.rectangle((stem, y - size / 4, stem + size / 16, y + size / 4), _colour(text.colour))
 
 
 def _png_line(canvas: Any, line: Line, scale: int) -> None:
