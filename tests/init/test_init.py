@@ -195,6 +195,22 @@ def test_a_folder_without_a_kernel_is_one_error(tmp_path: Path, initialize: Run)
     assert error.count("\n") == 1
 
 
+def test_a_folder_in_no_repository_is_not_searched_to_its_ground(tmp_path: Path, initialize: Run) -> None:
+    """It may be somebody's home."""
+    add_kernel(tmp_path / "work" / "kernels" / "relu")
+    code, _, error = initialize(tmp_path, USES, "--dry-run")
+    assert code == 2
+    assert error.rstrip().endswith(
+        "it is in no git repository, and 2 levels were looked at (docs/tutorial.md makes one from an "
+        "empty folder)"
+    )
+    code, said, _ = initialize(tmp_path / "work", USES, "--dry-run")
+    assert code == 0
+    assert f"{tmp_path}/work is in no git repository: looked for kernels in it and 2 levels below\n" in said
+    git(tmp_path, "init", "--quiet")
+    assert initialize(tmp_path, USES, "--dry-run")[0] == 0
+
+
 def test_a_link_leads_nowhere(repository: Path, initialize: Run, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

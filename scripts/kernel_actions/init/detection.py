@@ -16,6 +16,8 @@ WORKFLOWS = PurePosixPath(".github/workflows")
 # More than GitHub reads of a workflow.
 _LARGEST_WORKFLOW = 512_000
 _MOST_WORKFLOWS = 1000
+# How deep kernels are looked for where no repository says where it ends: it may be somebody's home.
+LEVELS = 2
 
 Kind = Literal["kernel-actions", "kernel-builder", "hf-jobs", "other"]
 _ADDRESS = re.compile(
@@ -122,10 +124,13 @@ def detect(folder: Path) -> Repository:
     top = git.root(folder)
     root = (top or folder).resolve()
     try:
-        folders = monorepo.discover(root)
+        folders = monorepo.discover(root, None if top else LEVELS)
     except WrongInput as error:
+        what = "no kernel is here: neither this folder nor one below it has a build.toml"
+        if not top:
+            what += f"; it is in no git repository, and {LEVELS} levels were looked at"
         raise WrongInput(
-            "no kernel is here: neither this folder nor one below it has a build.toml",
+            what,
             where=Place(folder),
             repair="docs/tutorial.md makes one from an empty folder",
         ) from error

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernel_actions import console
 from kernel_actions.errors import printable
-from kernel_actions.init.detection import Repository
+from kernel_actions.init.detection import LEVELS, Repository
 from kernel_actions.init.plan import File
 from kernel_actions.init.steps import Step
 
@@ -36,7 +36,11 @@ def found(repository: Repository) -> str:
         (kernel.name, str(kernel.folder), ", ".join(kernel.backends), kernel.repo_id or "not named yet")
         for kernel in repository.kernels
     ]
-    parts = [console.table(("kernel", "folder", "backends", "on the Hub"), rows)]
+    parts = []
+    if not repository.is_git:
+        looked = f"looked for kernels in it and {LEVELS} levels below"
+        parts.append(printable(f"{repository.root} is in no git repository: {looked}"))
+    parts.append(console.table(("kernel", "folder", "backends", "on the Hub"), rows))
     parts += [f"not read: {printable(text)}" for text in repository.unread]
     if repository.workflows:
         listed = [(str(one.path), _KINDS[one.kind]) for one in repository.workflows]

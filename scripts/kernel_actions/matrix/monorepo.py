@@ -26,24 +26,25 @@ class Unchanged(NamedTuple):
     reason: str
 
 
-def discover(root: Path) -> list[Path]:
-    """The kernels below ``root``: its folders with a build.toml, sorted by path.
+def discover(root: Path, levels: int | None = None) -> list[Path]:
+    """The kernels below ``root``: its folders with a build.toml, sorted by path; with ``levels``, those at
+    most so many folders deep.
 
     Hidden folders, results of builds and links are not looked into, and neither are the folders of a
     kernel itself, whose tests may have kernels of their own. Raises ``WrongInput`` when there is none.
     """
     if not root.is_dir():
         raise WrongInput(f"--discover {root} is not a folder")
-    found = sorted(_kernels_below(root))
+    found = sorted(_kernels_below(root, levels))
     if not found:
         raise WrongInput(f"no folder below {root} has a build.toml", repair="give the folder of the kernels")
     return found
 
 
-def _kernels_below(root: Path) -> Iterator[Path]:
-    folders = [root]
+def _kernels_below(root: Path, levels: int | None) -> Iterator[Path]:
+    folders = [(root, 0)]
     while folders:
-        folder = folders.pop()
+        folder, depth = folders.pop()
         inner: list[Path] = []
         is_kernel = False
         try:
@@ -57,8 +58,8 @@ def _kernels_below(root: Path) -> Iterator[Path]:
             raise WrongSurroundings(f"{folder} cannot be read") from error
         if is_kernel:
             yield folder
-        else:
-            folders += inner
+        elif levels is None or depth < levels:
+            folders += ((one, depth + 1) for one in inner)
 
 
 def _is_skipped(name: str) -> bool:
