@@ -97,6 +97,11 @@ def test_a_release_that_is_there_again_is_none_that_was_rolled_back(
     assert run("lock", "--project", folder, "--hub", hub) == 1
     publish(api, repo, [CPU, CUDA], release="1.1.0")
     assert run("lock", "--project", folder, "--hub", hub) == 0
+    assert run("lock", "--newest", "--project", folder, "--hub", hub) == 1
+    # The same release with the same variants is nothing newer.
+    publish(api, repo, release="1.0.0")
+    publish(api, repo, release="1.1.0")
+    assert run("lock", "--newest", "--project", folder, "--hub", hub) == 0
 
 
 def test_a_release_whose_tag_is_marked_is_rolled_back(

@@ -55,10 +55,11 @@ class State:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the version has a newer commit."""
-        if self.head is None or self.locked is None:
+        """Whether the version has a newer commit that is not the locked release again, as after a roll-back."""
+        if self.head is None or self.locked is None or self.head.commit == self.locked.commit:
             return False
-        return self.head.commit != self.locked.commit
+        held, now = ((one.release, one.variants) for one in (self.locked, self.head))
+        return not held[0] or held != now
 
 
 def read(hub: Hub, one: Locked) -> State:
