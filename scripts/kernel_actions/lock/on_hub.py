@@ -55,7 +55,7 @@ class State:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the version has a newer commit that is not the locked release again, as after a roll-back."""
+        """Whether the version has a newer commit, but for the locked release again, as after a roll-back."""
         if self.head is None or self.locked is None or self.head.commit == self.locked.commit:
             return False
         held, now = ((one.release, one.variants) for one in (self.locked, self.head))
