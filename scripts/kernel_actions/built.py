@@ -224,8 +224,12 @@ def written_whole(path: Path, mode: int = 0o644) -> Iterator[BinaryIO]:
     """A file to write and to read again, which is ``path`` once that is done; until then only this user can
     read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A name may have 255 bytes, and this one is longer.
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
+    try:
+        # A name may have 255 bytes, and this one is longer.
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
+    except OSError as error:
+        error.filename = str(path)  # Of a name that nobody has chosen no more than that is said.
+        raise
     try:
         with open(descriptor, "w+b") as file:
             yield file

@@ -337,11 +337,16 @@ def test_what_is_not_intact_makes_no_wheel(tmp_path: Path, capsys: pytest.Captur
 def test_nothing_to_make_a_wheel_of_is_wrong_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("wheel", tmp_path) == 2
+    def said(*arguments: object) -> str:
+        assert run("wheel", *arguments) == 2
+        return capsys.readouterr().err
+
+    assert "build.toml: there is no such file" in said(tmp_path)
     folder = kernel_folder(tmp_path)
-    assert run("wheel", folder, "--only", "*-cu999-*") == 2
-    assert run("wheel", "--repo-id", "acme/gray") == 2
-    assert "no revision" in capsys.readouterr().err
+    assert "has no built variant of that name (it has torch" in said(folder, "--only", "*-cu999-*")
+    assert "no revision" in said("--repo-id", "acme/gray")
+    (tmp_path / "file").touch()
+    assert "which is not a folder" in said(folder, "--output", tmp_path / "file")
 
 
 def test_published_variants_become_wheels_of_their_release(

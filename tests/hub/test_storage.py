@@ -118,6 +118,8 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(WrongInput, match="holds no embedded Hub"), storage.open_store(tmp_path):
         pass
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(WrongInput, match=r"is not a folder"), storage.open_store(tmp_path / "thesis.tex"):
+        pass
 
 
 def test_the_data_is_nothing_for_git_to_ask_about(tmp_path: Path) -> None:

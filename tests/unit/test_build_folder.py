@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from pathlib import Path
 
 import pytest
-from kernel_actions import build_folder
+from kernel_actions import build_folder, built
 from kernel_actions.errors import WrongInput
 
 
@@ -47,3 +49,15 @@ def test_git_sees_nothing_of_what_is_built(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(WrongInput, match="which is not a folder"):
         build_folder.prepare(tmp_path / "file")
+
+
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "/of/nobody/.x-abcdefg")
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    with pytest.raises(OSError, match="Read-only") as caught:
+        built.write_whole(tmp_path / "x", b"")
+    assert caught.value.filename == str(tmp_path / "x")

@@ -475,7 +475,10 @@ def open_store(folder: Path) -> Iterator[Store]:
     Raises ``WrongInput`` for a folder of something else, ``WrongSurroundings`` when another
     server has it.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise WrongInput(f"{folder} is not a folder", repair="give another by --data") from error
     names = {entry.name for entry in folder.iterdir()}
     if "hub.sqlite3" not in names and names - {"lock"}:
         raise WrongInput(

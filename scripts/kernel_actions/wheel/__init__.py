@@ -81,6 +81,10 @@ def check_options(options: Options) -> str:
     there are none, or what is asked cannot be meant."""
     if options.wheel_version:
         metadata.version(options.wheel_version)
+    if Path(options.output).exists() and not Path(options.output).is_dir():
+        raise WrongInput(
+            f"--output is {options.output}, which is not a folder", repair="choose another folder"
+        )
     if options.revision:
         repo_id: str = options.repo_id or manifest.load(options.kernel_dir).repository("make wheels of")
         client.check_repo_id(repo_id)
@@ -278,9 +282,14 @@ def _chosen(options: Options) -> list[BuiltVariant]:
     build_dir = options.kernel_dir / options.build_dir
     found = [one for one in built.find(build_dir) if _is_wanted(one.name, options.only)]
     if not found:
+        if not build_dir.is_dir():
+            manifest.load(options.kernel_dir)  # Where there is no kernel either, that is what is wrong.
+        there = ", ".join(one.name for one in built.find(build_dir))
         raise WrongInput(
-            f"{build_dir} has no built variant" + (" of that name" if options.only else ""),
-            repair="build one first: kernel-actions build; or give --repo-id and --revision",
+            f"{build_dir} has no built variant" + (" of that name" if there else ""),
+            repair=f"it has {there}"
+            if there
+            else "build one first: kernel-actions build; or give --repo-id and --revision",
         )
     return found
 
