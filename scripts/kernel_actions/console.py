@@ -9,6 +9,9 @@ from itertools import chain, zip_longest
 
 from kernel_actions.errors import printable
 
+# Cells of so many characters are not folded, as "1.5 MB".
+_SHORT = 12
+
 
 def say(message: str) -> None:
     """Print one line of progress to stderr, at once."""
@@ -69,8 +72,17 @@ def _terminal() -> int | None:
 def _narrowed(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int) -> list[int]:
     """The widths of columns that share ``room``: the widest are made narrower, down to what is not
     taken apart in them."""
+    header, *rows = cells
+
+    def whole(cell: str) -> list[str]:
+        return [cell] if len(cell) <= _SHORT else _parts(cell)
+
     longest = [
-        max(len(part) for row in cells for word in row[at].split(" ") for part in _parts(word))
+        max(
+            len(part)
+            for parts in (_parts(header[at]), *(whole(row[at]) for row in rows))
+            for part in parts or [""]
+        )
         for at in range(len(widths))
     ]
 
@@ -84,9 +96,9 @@ def _narrowed(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int) 
     return limited(least)
 
 
-def _parts(word: str) -> list[str]:
-    """What a word is taken apart into: a path into its folders."""
-    return word.replace("/", "/ ").split()
+def _parts(text: str) -> list[str]:
+    """What is not taken apart any more: words, and of paths the folders."""
+    return text.replace("/", "/ ").split()
 
 
 def _folded(cell: str, width: int) -> list[str]:

@@ -37,6 +37,12 @@ def test_a_table_that_goes_elsewhere_has_a_line_for_each_row(monkeypatch: pytest
     assert len(console.table(HEADER, [ROW, ROW]).splitlines()) == 8
 
 
+def test_a_number_stays_with_its_unit() -> None:
+    lines = console.table(("name", "of the copy"), [("a " * 20, "3.97 ms")], 16).splitlines()
+    assert (lines[0], lines[1]) == ("name     of the", "         copy")
+    assert lines[3].endswith("  3.97 ms")
+
+
 @given(
     st.lists(st.tuples(*[st.text("ab ", max_size=60)] * 3), max_size=5),
     st.integers(20, 120),
@@ -45,7 +51,12 @@ def test_a_folded_table_holds_all_words_and_is_as_narrow_as_they_let_it(
     rows: list[tuple[str, str, str]], room: int
 ) -> None:
     lines = console.table(("a", "b", "c"), rows, room).splitlines()
-    longest = [max([1, *(len(word) for row in rows for word in row[at].split())]) for at in range(3)]
+    longest = [1, 1, 1]
+    for row in rows:
+        for at, cell in enumerate(one.strip() for one in row):
+            # Short cells stay whole.
+            words = [cell] if len(cell) <= 12 else cell.split()
+            longest[at] = max(longest[at], *map(len, words))
     assert max(map(len, lines)) <= max(room, sum(longest) + 4)
     said = sorted(word for line in [lines[0], *lines[2:]] for word in line.split())
     assert said == sorted(["a", "b", "c", *(word for row in rows for cell in row for word in cell.split())])
