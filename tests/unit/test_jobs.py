@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kernel_actions.errors import WrongInput
 from kernel_actions.matrix.jobs import Job, Part, group, pack
@@ -115,6 +115,12 @@ def test_backends_share_a_job_only_if_nothing_else_helps() -> None:
         st.tuples(st.integers(0, 3), st.sampled_from(["cpu", "cuda"]), st.floats(0.1, 1e4)), max_size=60
     ),
     st.integers(8, 40),
+)
+# As many classes as jobs, and 1 + 1 + 1 + 61.1 less 61.1, 1 and 1 is less than 1.
+@example(
+    [(0, "cpu", 61.1), *[(0, "cpu", 1.0)] * 3]
+    + [(kernel, backend, 1.0) for kernel in range(4) for backend in ("cpu", "cuda")][1:],
+    8,
 )
 def test_packing_loses_nothing_and_is_near_the_best(parts: list[tuple[int, str, float]], most: int) -> None:
     jobs = [

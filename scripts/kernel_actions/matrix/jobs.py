@@ -158,7 +158,8 @@ def _pack(jobs: Sequence[Job], most: int, seconds: Callable[[Job], float]) -> li
     times = {id(job): seconds(job) for job in jobs}
     sizes = [sorted(times[id(job)] for job in members) for members in classes.values()]
     # The shortest time in which all is done: by halving, until it is known to a thousandth.
-    low, high = max(size[-1] for size in sizes), max(sum(size) for size in sizes)
+    # All of a class fit into its sum, but for what is lost where the sum, and what is left of it, is rounded.
+    low, high = max(size[-1] for size in sizes), max(sum(size) for size in sizes) * (1 + 1e-9)
     while high - low > high / 1000:
         middle = (low + high) / 2
         fits = sum(_count_bins(size, middle) for size in sizes) <= most
