@@ -14,6 +14,9 @@ from kernel_actions.named_tuple import NamedTuple
 Kind = Literal["text", "boolean", "integer", "choice"]
 Environment = Literal["", "hub", "kernel", "dev"]
 
+# More builds or threads than any machine has.
+_MOST_THREADS = 1024
+
 
 class Option(NamedTuple):
     """An option of a command: ``--name`` on the command line, ``name`` as an action's input.
@@ -177,6 +180,7 @@ SETUP_NIX = Command(
             default="0",
             kind="integer",
             least=0,
+            most=_MOST_THREADS,
         ),
         Option(
             "build-cores",
@@ -184,6 +188,7 @@ SETUP_NIX = Command(
             default="0",
             kind="integer",
             least=0,
+            most=_MOST_THREADS,
         ),
         _switch(
             "require-sandbox",

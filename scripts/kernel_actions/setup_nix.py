@@ -37,8 +37,6 @@ CACHIX_API = "https://cachix.org/api/v1/cache"
 _PIN = "give the key by trusted-public-keys; it is shown on https://app.cachix.org/cache/{name}"
 _CACHE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _KEY = re.compile(r"[^\s:]+:[A-Za-z0-9+/]{43}=")
-# More builds or threads than any machine has.
-_MOST = 1024
 _ADDRESS = re.compile(r"(?:https?|file|s3|ssh|ssh-ng)://\S+|/\S*")
 # nixpkgs refuses to be evaluated by an older one: lib/minver.nix.
 _OLDEST_FOR_NIXPKGS = (2, 18)
@@ -87,9 +85,6 @@ def run(options: Options) -> int:
         )
     _use(found)
     _mask(options)
-    for name in ("build_jobs", "build_cores"):
-        if not 0 <= getattr(options, name) <= _MOST:
-            raise WrongInput(f"{name.replace('_', '-')} has to be from 0 to {_MOST}")
     substituters, keys = _caches(options)
     freed = _free_disk(options)
     wish, state = _configure(options, substituters, keys)

@@ -217,7 +217,7 @@ def test_a_folder_of_a_job_that_cannot_be_written_is_named(private: Private) -> 
 def test_a_number_of_builds_that_is_none(private: Private) -> None:
     for given in ("--build-jobs=-1", "--build-cores=99999999999999"):
         finished = private.run(given)
-        assert finished.returncode == 2 and "has to be from 0 to 1024" in finished.stderr
+        assert finished.returncode == 2 and "which is not from 0 to 1024" in finished.stderr
 
 
 def test_a_nix_that_does_not_start_is_told(private: Private) -> None:

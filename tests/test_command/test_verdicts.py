@@ -279,7 +279,7 @@ def test_other_markers_paths_and_arguments(kernel: Path) -> None:
         (["--tests", "../x"], "is no path in the kernel's folder"),
         (["--tests=-p"], "is no path in the kernel's folder"),
         (["--pytest-args=-k 'a"], "quotes do not match"),
-        (["--time-limit", "0"], "not a positive number"),
+        (["--time-limit", "0"], "--time-limit is 0, which is not 1 or more"),
         (["--sanitize", "memcheck"], "is for variants for CUDA, and torch-cpu is for cpu"),
         (["--opcheck"], "there is no samples.py"),
         (["--environment", "nix", "--marker", "x"], "leave out --marker"),
