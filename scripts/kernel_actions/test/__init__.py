@@ -46,7 +46,6 @@ def run(options: Options) -> int:
         opcheck=options.opcheck,
         sanitizer=None if options.sanitize == "none" else options.sanitize,
         nix_tests=options.nix_tests,
-        is_shown=True,
     )
     with github.group(f"Tests of {variant.name}"), github.untrusted_output():
         report = running.run(kernel_dir, variant, request)
@@ -58,7 +57,7 @@ def run(options: Options) -> int:
 def run_tests(kernel_dir: Path, variant: BuiltVariant) -> TestReport:
     """Test ``variant`` as the command does by default, and write the report beside it."""
     with github.untrusted_output():
-        return running.run(kernel_dir, variant, Request(is_shown=True))
+        return running.run(kernel_dir, variant, Request())
 
 
 def check(report: TestReport, kernel_dir: Path) -> None:
