@@ -15,6 +15,7 @@ import json
 import os
 import stat
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -54,21 +55,41 @@ def of(path: Path) -> Digest:
 
 def git_id(data: bytes) -> str:
     """The git id of a file that holds ``data``, in hexadecimal."""
-    return hashlib.sha1(f"blob {len(data)}\0".encode() + data, usedforsecurity=False).hexdigest()
+    sha1 = _sha1(len(data))
+    sha1.update(data)
+    return sha1.hexdigest()
 
 
-def _read(file: FileIO, size: int) -> Digest:
-    sha1 = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
-    sha256 = hashlib.sha256()
-    is_large = size > LARGEST_IN_GIT
-    count = 0
+def git_id_of(path: Path) -> str:
+    """The git id of the file ``path``, of whatever size; it is read once more."""
+    with path.open("rb", buffering=0) as file:
+        sha1 = _sha1(os.fstat(file.fileno()).st_size)
+        for piece in _pieces(file):
+            sha1.update(piece)
+    return sha1.hexdigest()
+
+
+def _sha1(size: int) -> hashlib._Hash:
+    """What makes the git id of a file of ``size`` bytes, once it was given all of them."""
+    return hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
+
+
+def _pieces(file: FileIO) -> Iterator[memoryview]:
     # One piece of memory, which stays in a core's cache: each new one has its pages made by the system.
     piece = memoryview(bytearray(_PIECE))
     while got := file.readinto(piece):
-        count += got
+        yield piece[:got]
+
+
+def _read(file: FileIO, size: int) -> Digest:
+    sha1, sha256 = _sha1(size), hashlib.sha256()
+    is_large = size > LARGEST_IN_GIT
+    count = 0
+    for piece in _pieces(file):
+        count += len(piece)
         if not is_large:
-            sha1.update(piece[:got])
-        sha256.update(piece[:got])
+            sha1.update(piece)
+        sha256.update(piece)
     # One that grew meanwhile has no git id that is right; the Hub refuses what it is sent then.
     return Digest(count, "" if is_large or count != size else sha1.hexdigest(), sha256.hexdigest())
 

@@ -9,7 +9,6 @@ without the token.
 from __future__ import annotations
 
 import errno
-import hashlib
 import http.client
 import json
 import os
@@ -91,7 +90,7 @@ class LocalFile:
         if self.oid or self.size != remote.size:
             return self.oid == remote.oid
         # Other Hubs keep larger files in git itself: it is read once more, for the other hash.
-        return _git_id(self.source, self.size) == remote.oid
+        return digests.git_id_of(self.source) == remote.oid
 
 
 @dataclass(frozen=True)
@@ -236,14 +235,6 @@ def local_file(source: Path, memory: digests.Memory | None = None) -> LocalFile:
     """Read and hash the file ``source``, or recall its hashes from ``memory`` where it is still the same."""
     found = digests.of(source) if memory is None else memory.of(source)
     return LocalFile(source, found.size, found.oid, found.sha256)
-
-
-def _git_id(path: Path, size: int) -> str:
-    sha1 = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
-    with path.open("rb") as file:
-        while piece := file.read(1 << 18):
-            sha1.update(piece)
-    return sha1.hexdigest()
 
 
 def local_files(folder: Path, path_in_repo: str) -> dict[str, LocalFile]:
@@ -440,11 +431,10 @@ def _prepare(hub: Hub, repo_id: str, branch: str, *, may_create: bool, dry_run: 
             missing = missing_repository(hub, repo_id)
             raise WrongInput(missing.what, repair="a pull request needs an existing repository")
         found = create_repository(hub, repo_id)
-    heads = found.branches if found else {}
-    if branch == MAIN or branch in heads:
+    if branch == MAIN or branch in found.branches:
         # One that is still at the start is as new as one that is made now: an upload that made
         # the branch and then failed is finished by running it again.
-        return heads.get(branch, ""), ""
+        return found.branches.get(branch, ""), ""
     start = _start(hub, repo_id)
     if not dry_run:
         create_branch(hub, repo_id, branch, start)
