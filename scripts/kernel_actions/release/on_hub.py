@@ -60,9 +60,11 @@ def promoted(hub: Hub, made: ReleasePlan, on_hub: OnHub) -> str:
                 repair="release a commit that mends it, or put it back as it was: rollback --to "
                 f"{made.hub_tag}",
             )
-    has_tag = made.hub_tag in on_hub.refs.tags
-    tagged = client.resolve(hub, made.repo_id, made.hub_tag) if has_tag else ""
-    found = record_at(hub, made.repo_id, tagged) if tagged else on_hub.record
+    tagged, found = on_hub.refs.tags.get(made.hub_tag, ""), on_hub.record
+    if tagged and tagged != on_hub.head:
+        # The list may have the tag's own object in place of the commit that it is on.
+        tagged = client.resolve(hub, made.repo_id, made.hub_tag)
+        found = record_at(hub, made.repo_id, tagged)
     if tagged and (found is None or found.release != made.version):
         raise WrongInput(
             f"the tag {made.hub_tag} of {made.repo_id} is on {tagged[:12]}, which is not that release",
