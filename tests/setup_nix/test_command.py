@@ -432,8 +432,8 @@ def test_what_will_be_fetched_and_built_is_told(private: Private, kernel: Path, 
     assert [short_name(one) for one in shown["plan"]["built"]] == ["relu-torch-ext"]
     assert shown["plan"]["unverified"] == []
     table = private.run("--variants", VARIANT, *cache.options, str(kernel))
-    assert "1 paths: 0 B to download" in table.stdout and "1: relu-torch-ext" in table.stdout
-    assert "1 of 1 paths" in table.stdout
+    assert "1 path: 0 B to download" in table.stdout and "1: relu-torch-ext" in table.stdout
+    assert "1 of 1 path" in table.stdout
 
 
 @pytest.mark.parametrize("signed", [True, False])
