@@ -68,7 +68,7 @@ def test_jobs_with_nix_and_without(private: Private, kernel: Path, cache: Cache,
     assert any(f"copying path '{cache.torch}' from 'file://{cache.folder}'" in line for line in of_build)
     assert not any("building" in line and "python3.13-torch" in line for line in of_build)
     assert any("building" in line and "relu-torch-ext" in line for line in of_build)
-    assert any("1 of 1 paths" in line for line in of_build) and '"include":[{' in log
+    assert any("1 of 1 path" in line for line in of_build) and '"include":[{' in log
     # Where there was none, the installer brought one, and made nobody trusted.
     assert installed.with_name("installed.asked").read_text() == "trusted: false\n"
     assert "::set-output:: install=true" in log and "::set-output:: install=false" in log
