@@ -30,7 +30,7 @@ _STATUS = {
 }
 # What can go wrong: before the Hub hears of the request, or after it has done what was asked.
 BEFORE = ("reset", "timeout", "500", "429", "429-date", "412", "401", "kill")
-AFTER = ("reset-after", "truncated", "wrong-hash", "slow", "kill-after")
+AFTER = ("reset-after", "reset-within", "truncated", "wrong-hash", "slow", "kill-after")
 FAULTS = BEFORE + AFTER
 
 
@@ -178,10 +178,10 @@ def _answer(handler: Any, status: int, headers: dict[str, str], data: bytes, fau
     handler.end_headers()
     if handler.command == "HEAD":
         return
-    if fault == "truncated":
+    if fault in ("truncated", "reset-within"):
         handler.wfile.write(data[: len(data) // 2])
         handler.wfile.flush()
-        return _reset(handler, is_hard=False)
+        return _reset(handler, is_hard=fault == "reset-within")
     if fault == "slow":
         step = max(1, len(data) // 10)
         for start in range(0, len(data), step):

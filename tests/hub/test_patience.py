@@ -57,7 +57,9 @@ def test_what_a_hub_asks_to_wait(headers: dict[str, str], seconds: float | None)
     assert patience.wait_asked_for(headers) == seconds
 
 
-@pytest.mark.parametrize("fault", ["reset", "500", "429", "429-date", "truncated", "reset-after"])
+@pytest.mark.parametrize(
+    "fault", ["reset", "500", "429", "429-date", "truncated", "reset-after", "reset-within"]
+)
 def test_a_fault_that_passes_is_not_seen(
     proxy: Faulty, repo: str, fault: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +109,16 @@ def test_a_file_that_arrives_changed_is_not_copied(proxy: Faulty, repo: str) -> 
     assert client.commit(hub, repo, "main", changes, parent=verified, message="two") is not None
     assert proxy.at >= 0
     assert client.read_file(hub, repo, "main", "b.txt") == b"as it was verified"
+
+
+def test_a_file_whose_connection_breaks_is_read_again(proxy: Faulty, repo: str) -> None:
+    hub = client.connect(proxy.url)
+    start = client.resolve(hub, repo, "main")
+    changes = client.Changes(added={"a.txt": b"as it is"})
+    assert client.commit(hub, repo, "main", changes, parent=start, message="one") is not None
+    proxy.arm(fault="reset-within", match="^GET .*/resolve/")
+    assert client.read_file(hub, repo, "main", "a.txt") == b"as it is"
+    assert proxy.at >= 0
 
 
 def test_a_file_may_be_tagged_by_its_plain_sha1() -> None:

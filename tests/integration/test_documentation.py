@@ -88,6 +88,7 @@ def serving(root: Path, shell: dict[str, str], text: str, port: int) -> Iterator
             server.terminate()
 
 
+@pytest.mark.slow
 def test_the_first_kernel_goes_all_the_way(clamp01: Path, shell: dict[str, str]) -> None:
     """The first commands of the tutorial, for each commit; the slow run has all of them."""
     comment, text = next(blocks(TUTORIAL, "console"))

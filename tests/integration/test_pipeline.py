@@ -189,7 +189,7 @@ def test_a_hub_that_is_down(built_copy: Path) -> None:
 @pytest.mark.parametrize(
     ("stage", "number"),
     [
-        ("build", signal.SIGINT),
+        pytest.param("build", signal.SIGINT, marks=pytest.mark.slow),
         pytest.param("build", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("test", signal.SIGINT, marks=pytest.mark.slow),
         ("stage", signal.SIGTERM),

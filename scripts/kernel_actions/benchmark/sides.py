@@ -117,8 +117,8 @@ class Apart:
     """A side in a process of its own, which ends with this one."""
 
     def __init__(self, folder: Path, job: Path) -> None:
-        requests, self._requests = os.pipe()
-        self._answers, answers = os.pipe()
+        requests, asking = os.pipe()
+        answered, answers = os.pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-IuB", str(_PROGRAM), str(job), str(folder), str(requests), str(answers)],
             pass_fds=(requests, answers),
@@ -126,7 +126,9 @@ class Apart:
         )
         os.close(requests)
         os.close(answers)
-        self._reader: IO[str] = os.fdopen(self._answers, "r", encoding="utf-8")
+        # Files, which are closed once: the number of a pipe that was closed may be another file's already.
+        self._writer: IO[str] = os.fdopen(asking, "w", encoding="utf-8")
+        self._reader: IO[str] = os.fdopen(answered, "r", encoding="utf-8")
         self._ask({"do": "load"})
 
     def prepare(self, index: int, calls: int, number: int, passes: int = _MOST_PASSES) -> str:
@@ -146,7 +148,7 @@ class Apart:
     def close(self) -> None:
         """End the process."""
         with contextlib.suppress(OSError):
-            os.close(self._requests)
+            self._writer.close()
         self._reader.close()
         try:
             self._process.wait(timeout=5)
@@ -156,7 +158,8 @@ class Apart:
 
     def _ask(self, request: dict[str, Any]) -> Any:
         try:
-            os.write(self._requests, (json.dumps(request) + "\n").encode())
+            self._writer.write(json.dumps(request) + "\n")
+            self._writer.flush()
             line = self._reader.readline()
         except BrokenPipeError:
             line = ""

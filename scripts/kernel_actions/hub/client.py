@@ -567,8 +567,10 @@ def read_file(hub: Hub, repo_id: str, revision: str, path: str) -> bytes | None:
 
     with _explained(hub, f"read {path} of {repo_id}"), tempfile.TemporaryDirectory() as folder:
         try:
-            file = hub.api.hf_hub_download(
-                repo_id, path, revision=revision, repo_type="kernel", cache_dir=folder
+            file = _read_again(
+                lambda: hub.api.hf_hub_download(
+                    repo_id, path, revision=revision, repo_type="kernel", cache_dir=folder
+                )
             )
         except EntryNotFoundError:
             return None
@@ -578,15 +580,28 @@ def read_file(hub: Hub, repo_id: str, revision: str, path: str) -> bytes | None:
 def download(hub: Hub, repo_id: str, revision: str, patterns: Sequence[str], folder: Path) -> None:
     """Write the files at ``revision`` whose paths match one of ``patterns`` into ``folder``."""
     with _explained(hub, f"download {repo_id}", folder), _spoken_warnings():
-        hub.api.snapshot_download(
-            repo_id,
-            repo_type="kernel",
-            revision=revision,
-            allow_patterns=list(patterns),
-            local_dir=folder,
-            # The files' own cache is read by nobody else, and goes with the folder.
-            cache_dir=folder / ".cache",
+        _read_again(
+            lambda: hub.api.snapshot_download(
+                repo_id,
+                repo_type="kernel",
+                revision=revision,
+                allow_patterns=list(patterns),
+                local_dir=folder,
+                # The files' own cache is read by nobody else, and goes with the folder.
+                cache_dir=folder / ".cache",
+            )
         )
+
+
+def _read_again(action: Callable[[], str]) -> str:
+    """What ``action`` returns. A file whose connection breaks while it is read is asked for again, which
+    huggingface_hub does after other errors alone."""
+    import httpx2
+
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(httpx2.ReadError):
+            return action()
+    return action()
 
 
 def commit(
