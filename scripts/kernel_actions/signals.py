@@ -41,8 +41,9 @@ def interruptible() -> Iterator[None]:
     try:
         before = {number: _signal.signal(number, interrupt) for number in _ENDING}
     except ValueError:
-        # In another thread than the main one, where signals do not arrive.
-        before = {}
+        # In another thread than the main one, where signals do not arrive, and whose hook is all threads'.
+        yield
+        return
     report, sys.unraisablehook = sys.unraisablehook, send_again
     try:
         yield

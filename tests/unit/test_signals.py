@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 
 import pytest
@@ -40,3 +41,17 @@ def test_other_errors_of_finalizers_are_reported_as_ever(monkeypatch: pytest.Mon
     with interruptible():
         Broken()
     assert reported == ["broken"]
+
+
+def test_another_thread_changes_nothing_for_all() -> None:
+    seen: list[object] = []
+
+    def look() -> None:
+        with interruptible():
+            seen.append(sys.unraisablehook)
+
+    before = sys.unraisablehook
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [before]
