@@ -17,7 +17,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import build_folder, built, console, git, github, loading, manifest, markdown, process
+from kernel_actions import (
+    build_folder,
+    builder,
+    builder_output,
+    builder_source,
+    built,
+    console,
+    git,
+    github,
+    loading,
+    manifest,
+    markdown,
+    process,
+)
+from kernel_actions.builder_output import Output
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.local_builder import compilation, layout, project, sources, target, toolchain
@@ -81,11 +95,12 @@ class _Plan:
     git_state: GitState | None
     ops_name: str
     made: Project
+    output: Output
 
     @property
     def metadata(self) -> dict[str, Any]:
         return layout.metadata(
-            self.kernel, self.target, self.ops_name, self.git_state, self.made.capabilities
+            self.kernel, self.target, self.ops_name, self.git_state, self.made.capabilities, self.output
         )
 
     @property
@@ -96,7 +111,8 @@ class _Plan:
         files = {name: text.replace(folder, "") for name, text in self.made.files.items()}
         parts = [
             files, self.found.hashes, self.found.package, self.metadata,
-            project.template("old_loader.py"), str(self.tools) if self.target.is_compiled else "",
+            project.template("old_loader.py"), self.output,
+            str(self.tools) if self.target.is_compiled else "",
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -200,7 +216,8 @@ def build(
     started = time.monotonic()
     kernel = manifest.load(kernel_dir)
     tools = tools or toolchain.detect()
-    chosen = target.choose(kernel, tools, variant)
+    output_of_builder, remark = _output_of_builder(kernel_dir)
+    chosen = target.choose(kernel, tools, variant, output_of_builder)
     target.check_dependencies(kernel, chosen)
     output = kernel_dir / output
     _check_folders(kernel, chosen, output)
@@ -214,7 +231,7 @@ def build(
     lock = work.with_name(f"{chosen.variant}.lock")
     with build_folder.on_disk(output), process.locked(lock, f"Another command is building {chosen.variant}"):
         layout.recover(work.with_name(f"{chosen.variant}.new"), folder)
-        plan = _plan(kernel, chosen, tools)
+        plan = _plan(kernel, chosen, tools, output_of_builder)
         kept = _reusable(built.build_report_path(folder), folder, plan.fingerprint)
         if kept is not None:
             # For `pip install -e`, also where the folder was moved.
@@ -222,6 +239,8 @@ def build(
             _write_package(plan, work)
             return replace(kept, planned=is_planned)
         jobs = compilation.job_count(os.environ, chosen.backend == "cuda")
+        if remark:
+            console.say(remark)
         console.say(f"Building {chosen.variant} of {kernel.name} ({_with(chosen, tools)})")
         extension = _compile(plan, work, jobs, annotate)
         report = _lay_out(plan, work, folder, extension, is_loaded)
@@ -250,15 +269,25 @@ def _check_folders(kernel: Manifest, chosen: Target, output: Path) -> None:
             )
 
 
-def _plan(kernel: Manifest, chosen: Target, tools: Toolchain) -> _Plan:
+def _output_of_builder(kernel_dir: Path) -> tuple[Output, str]:
+    """What the locked builder makes, and a remark; what the newest makes where none is locked."""
+    try:
+        return builder_source.find_output(kernel_dir, builder_source.from_environment())
+    except WrongInput as error:
+        commit = builder.newest()[0][:8]
+        return builder_output.newest(), f"The variant will be as builder {commit} makes it: {error}"
+
+
+def _plan(kernel: Manifest, chosen: Target, tools: Toolchain, output: Output) -> _Plan:
     if chosen.is_compiled:
         compilation.check_toolchain(chosen, tools)
-    found = sources.read(kernel, chosen.backend)
+    found = sources.read(kernel, chosen.backend, output)
     git_state = git.state(kernel.directory)
     if git_state is not None and not _is_tracked(found, kernel.directory):
         # The commit does not hold what is built.
         git_state = replace(git_state, dirty=True)
-    ops_name = f"_{kernel.python_name}_{chosen.backend}_{unique_id(git_state, found.hash)}"
+    backend = f"{chosen.backend}_" if output.backend_in_ops else ""
+    ops_name = f"_{kernel.python_name}_{backend}{unique_id(git_state, found.hash)}"
     return _Plan(
         kernel=kernel,
         target=chosen,
@@ -266,7 +295,8 @@ def _plan(kernel: Manifest, chosen: Target, tools: Toolchain) -> _Plan:
         found=found,
         git_state=git_state,
         ops_name=ops_name,
-        made=project.generate(kernel, chosen, tools, ops_name, found),
+        made=project.generate(kernel, chosen, tools, ops_name, found, output),
+        output=output,
     )
 
 
@@ -332,9 +362,9 @@ def _write_package(plan: _Plan, work: Path) -> Path:
 def _lay_out(plan: _Plan, work: Path, folder: Path, extension: Path | None, is_loaded: bool) -> BuildReport:
     """Write the variant beside its place, load it, and swap it in."""
     new = work.with_name(f"{plan.target.variant}.new")
-    listed = layout.files(plan.kernel, plan.target, plan.found, plan.ops_name, extension)
+    listed = layout.files(plan.kernel, plan.target, plan.found, plan.ops_name, extension, plan.output)
     try:
-        layout.write(new, listed, plan.metadata)
+        layout.write(new, listed, plan.metadata, plan.output)
         if is_loaded:
             _check_loads(plan, new)
         layout.swap_in(new, folder)

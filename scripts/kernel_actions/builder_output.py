@@ -57,14 +57,25 @@ _EXTENSION = (
     "lib/torch-extension/arch.nix",
     "lib/torch-extension/default.nix",
 )
+_NOARCH = (
+    "lib/extension/torch/no-arch.nix",
+    "lib/torch-extension/no-arch.nix",
+)
 _BUILD = "lib/build.nix"
 _SOURCE_SET = "lib/source-set.nix"
 _CMAKE_EXTENSION = ("torch/torch-extension.cmake", "torch-extension.cmake", "cuda/torch-extension.cmake")
 _VARIANTS = ("torch/build-variants.cmake", "build-variants.cmake")
 _PREAMBLE = ("torch/preamble.cmake", "preamble.cmake", "cuda/preamble.cmake")
+_UTILS = ("utils.cmake",)
+_NOARCH_OPS = ("torch/noarch/_ops.py", "noarch/_ops.py")
 # A struct of the builder's Rust code, and its fields. serde writes them in their order.
 _STRUCT = r"pub struct {name}(?:<[^>]*>)? \{{(?P<fields>.*?)\n\}}"
 _FIELD = re.compile(r"^\s*(?:pub(?:\(crate\))? )?(?P<name>\w+): ", re.MULTILINE)
+_RETURNED = re.compile(r'^ +return "(\w+)"$', re.MULTILINE)
+_STANDARD = re.compile(
+    r"(?:if \(TORCH_VERSION VERSION_LESS (?P<since>[0-9.]+)\)\s+)?"
+    r"set_property\(TARGET \S+ PROPERTY CXX_STANDARD (?P<standard>\d+)\)"
+)
 _CI_TESTS = re.compile(r"^  mkCiTests =(?P<body>.*?)(?=^  \w+ =$|\Z)", re.DOTALL | re.MULTILINE)
 
 
@@ -77,10 +88,15 @@ class Output(NamedTuple):
     written; empty for a revision without that file. ``commit_key`` is the key of a commit in
     ``provenance``: ``sha``, ``commit``, or empty where there is no provenance.
 
-    ``backend_in_ops``: the operators' name has the backend. ``unique_symbols``: C++ is compiled
-    without ``-fno-gnu-unique``. ``noarch_pyext``: ``pyext`` of ``[torch-noarch]`` decides about the
-    source set. ``lock_file``: kernels.lock is in the source set. ``fills_card``: the bundle has the
-    filled-in CARD.md.
+    ``backend_in_ops``: the operators' name has the backend. ``noarch_backends``: what ``_ops.py`` of a noarch
+    variant asks Torch for when it is imported, in this order, to know that name; empty where the name is
+    fixed by the build. ``without_component``: a ``[torch]`` kernel can be built for a backend that no
+    ``[kernel.*]`` is for, as noarch (since 077a622f its setup.py is not one for that, and it fails).
+    ``unique_symbols``: C++ is compiled without ``-fno-gnu-unique``. ``cxx20_since``: the first Torch that
+    C++20 is compiled for, and C++17 for those before it; empty for none.
+
+    ``noarch_pyext``: ``pyext`` of ``[torch-noarch]`` decides about the source set. ``lock_file``:
+    kernels.lock is in the source set. ``fills_card``: the bundle has the filled-in CARD.md.
 
     ``ci_tests``: the flake has ``ciTests``. ``ci_has_kernels``: they have the package ``kernels``;
     ``ci_has_local_kernels``: and ``LOCAL_KERNELS``, by which ``get_kernel`` loads the build.
@@ -90,7 +106,10 @@ class Output(NamedTuple):
     metadata: tuple[str, ...]
     commit_key: str
     backend_in_ops: bool
+    noarch_backends: tuple[str, ...]
+    without_component: bool
     unique_symbols: bool
+    cxx20_since: str
     noarch_pyext: bool
     lock_file: bool
     fills_card: bool
@@ -121,7 +140,10 @@ class Output(NamedTuple):
 
 def from_json(value: Mapping[str, Any]) -> Output:
     """The traits that an entry of ``outputs.json`` describes."""
-    return Output(**{**value, "metadata": tuple(value["metadata"])})
+    entries: dict[str, Any] = {
+        name: tuple(entry) if isinstance(entry, list) else entry for name, entry in value.items()
+    }
+    return Output(**entries)
 
 
 def bundled(commit: str) -> Output | None:
@@ -146,8 +168,9 @@ def paths(versions_path: str) -> tuple[str, ...]:
     """The files that ``traits`` may read, for a builder that has ``versions_path``: the first of its kind
     counts."""
     base, rust = _bases(versions_path)
-    names = (*_EXTENSION, _BUILD, _SOURCE_SET)
-    templates = [root + name for root in _TEMPLATES for name in (*_CMAKE_EXTENSION, *_VARIANTS, *_PREAMBLE)]
+    names = (*_EXTENSION, *_NOARCH, _BUILD, _SOURCE_SET)
+    kinds = (*_CMAKE_EXTENSION, *_VARIANTS, *_PREAMBLE, *_UTILS, *_NOARCH_OPS)
+    templates = [root + name for root in _TEMPLATES for name in kinds]
     return (
         *(base + name for name in names),
         *(prefix + name for prefix in rust for name in (*_METADATA, _GIT, *templates)),
@@ -184,7 +207,10 @@ def traits(versions_path: str, read: Reader) -> dict[str, Any]:
         "metadata": metadata,
         "commit_key": _commit_key(structs) if has_provenance else "",
         "backend_in_ops": "_${BACKEND}_" in template(_PREAMBLE),
+        "noarch_backends": _RETURNED.findall(template(_NOARCH_OPS)),
+        "without_component": "setup.py" not in first(base + name for name in _NOARCH),
         "unique_symbols": "-fno-gnu-unique" not in cmake,
+        "cxx20_since": _cxx20_since(template(_UTILS)),
         "noarch_pyext": "torch-noarch" in source_set,
         "lock_file": '"kernels.lock"' in source_set,
         "fills_card": "fill-card" in build,
@@ -204,6 +230,14 @@ def _package_folder(extension: str, variants: str) -> str:
     if "compat.py" in extension + variants:
         return LOADER
     return SOURCES if re.search(r"cp -r torch-ext/\$\{\w+\} \$out", extension) else NO_FOLDER
+
+
+def _cxx20_since(utils: str) -> str:
+    """The first Torch that is compiled for with C++20, where ``define_gpu_extension_target`` says so."""
+    found = _STANDARD.search(utils.partition("define_gpu_extension_target")[2])
+    if found is None or (found["standard"] == "17" and not found["since"]):
+        return ""
+    return found["since"] or "0"
 
 
 def _metadata(structs: str, extension: str) -> list[str]:

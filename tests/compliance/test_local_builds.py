@@ -11,7 +11,7 @@ from tests.compliance.helpers import FILES, ROOT, said, write
 from tests.local_builder.helpers import BUILD_TOML, commit
 from tests.local_builder.helpers import write_kernel as write_tiny_kernel
 
-NOARCH = '[torch-noarch]\npyext = ["json"]\n'
+NOARCH = '[torch-noarch]\npyext = ["py", "json"]\n'
 pytestmark = pytest.mark.integration
 
 

@@ -18,7 +18,7 @@ backends = ["cpu"]
 
 [torch]
 src = ["torch-ext/torch_binding.cpp"]
-pyext = ["json"]
+pyext = ["py", "json"]
 
 [kernel.scale]
 backend = "cpu"

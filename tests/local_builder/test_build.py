@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -112,7 +113,11 @@ def test_the_loader_loads_it(kernel: Path) -> None:
     assert load_and_run(kernel / "build") == "[2.0, 2.0, 2.0] a note"
 
 
-def test_old_loaders_load_it(variant: Path) -> None:
+@pytest.mark.slow
+def test_old_loaders_load_what_an_old_builder_makes(tmp_path: Path) -> None:
+    folder = write_kernel(tmp_path / "kernel")
+    revision = "81580bb92577f2f7228661ca2a221fc052375709"
+    variant = Path(run(folder, KA_BUILDER_REV=revision).report["path"])
     code = (
         f"import importlib.util, torch; path = {str(variant / 'tiny_scale' / '__init__.py')!r}\n"
         "spec = importlib.util.spec_from_file_location('old', path)\n"
@@ -120,6 +125,20 @@ def test_old_loaders_load_it(variant: Path) -> None:
         "print(module.twice(torch.ones(1)).tolist(), module.__all__)"
     )
     assert in_python(code) == "[2.0] ['twice']"
+
+
+@pytest.mark.slow
+def test_a_module_of_the_kernels_own_name_is_not_hidden(tmp_path: Path) -> None:
+    folder = write_kernel(tmp_path / "kernel")
+    package = folder / "torch-ext" / "tiny_scale"
+    (package / "__init__.py").rename(package / "tiny_scale.py")
+    moved = (package / "tiny_scale.py").read_text()
+    (package / "__init__.py").write_text("from .tiny_scale import NOTE, twice\n\n__all__ = ['twice']\n")
+    assert "from ._ops import" in moved
+    shutil.copyfile(Path(__file__).resolve().parents[2] / "flake.lock", folder / "flake.lock")
+    report = run(folder).report
+    assert not (Path(report["path"]) / "tiny_scale").exists()
+    assert load_and_run(folder / "build") == "[2.0, 2.0, 2.0] a note"
 
 
 def test_it_is_portable(variant: Path) -> None:

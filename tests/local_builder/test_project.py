@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from kernel_actions import manifest
+from kernel_actions import builder_output, manifest
+from kernel_actions.builder_output import Output
 from kernel_actions.errors import WrongInput, WrongSurroundings
 from kernel_actions.local_builder import project, sources, target
 from kernel_actions.local_builder.project import Project
@@ -54,13 +57,13 @@ src = ["csrc/future.cu"]
 cuda-minver = "14.0"
 """
 )
-STABLE = edited(BUILD_TOML, ('pyext = ["json"]', 'stable-abi = "2.11"'))
+STABLE = edited(BUILD_TOML, ('pyext = ["py", "json"]', 'stable-abi = "2.11"'))
 BUILDERS_OPS = "import torch\n\ndef add_op_namespace_prefix(op_name: str):\n    ...\n"
-NOARCH = BUILD_TOML.partition("[torch]")[0] + '[torch-noarch]\npyext = ["json"]\n'
+NOARCH = BUILD_TOML.partition("[torch]")[0] + '[torch-noarch]\npyext = ["py", "json"]\n'
 CUDA_MACHINE = toolchain(torch="2.11.0+cu130", cuda="13.0", nvcc="13.0")
 
 
-def generate(folder: Path, text: str, machine: Toolchain) -> Project:
+def generate(folder: Path, text: str, machine: Toolchain, output: Output | None = None) -> Project:
     write_kernel(folder, text)
     for name in ("every.cu", "hopper.cu", "with space.cu", "future.cu"):
         (folder / "csrc" / name).write_text("")
@@ -68,7 +71,8 @@ def generate(folder: Path, text: str, machine: Toolchain) -> Project:
     kernel = manifest.load(folder)
     chosen = target.choose(kernel, machine)
     found = sources.read(kernel, chosen.backend)
-    return project.generate(kernel, chosen, machine, f"_tiny_scale_{chosen.backend}_0123abc", found)
+    name = f"_tiny_scale_{chosen.backend}_0123abc"
+    return project.generate(kernel, chosen, machine, name, found, output or builder_output.newest())
 
 
 @pytest.mark.parametrize(
@@ -90,6 +94,45 @@ def test_the_project_is_as_reviewed(tmp_path: Path, name: str, text: str, machin
             check_golden(GOLDEN / name / path.replace("/", "."), shown)
     if name == "cuda":
         check_golden(GOLDEN / name / "setup.py", made.files["setup.py"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "torch", "standard", "has_flag"),
+    [
+        ({}, "2.13.0", "20", True),
+        ({}, "2.11.0", "17", True),
+        ({"unique_symbols": True}, "2.12.0", "20", False),
+        ({"cxx20_since": "0"}, "2.9.1", "20", True),
+        ({"cxx20_since": ""}, "2.13.0", "17", True),
+    ],
+)
+def test_flags_are_those_of_the_locked_builder(
+    tmp_path: Path, changes: dict[str, Any], torch: str, standard: str, has_flag: bool
+) -> None:
+    output = builder_output.newest()._replace(**changes)
+    text = generate(tmp_path, CPU, toolchain(torch=f"{torch}+cpu"), output).files["CMakeLists.txt"]
+    assert f"CXX_STANDARD {standard}\n" in text
+    assert ("-fno-gnu-unique" in text) is has_flag
+
+
+def test_operators_of_noarch_are_named_at_import_since_the_builder_does(tmp_path: Path) -> None:
+    name = "tiny_scale/_ops.py"
+    old = builder_output.newest()._replace(noarch_backends=())
+    text = generate(tmp_path / "a", NOARCH, toolchain(), old).files[name]
+    assert "torch.ops._tiny_scale_cpu_0123abc\n" in text
+    newer = old._replace(noarch_backends=("neuron", "cuda", "cpu"))
+    text = generate(tmp_path / "b", NOARCH, toolchain(), newer).files[name]
+    version = SimpleNamespace(cuda=None)
+    for fake, backend in (
+        (SimpleNamespace(neuron=1, version=version), "neuron"),
+        (SimpleNamespace(version=SimpleNamespace(cuda="13.0")), "cuda"),
+        (SimpleNamespace(version=version), "cpu"),
+    ):
+        fake.ops = SimpleNamespace(**{f"_tiny_scale_{backend}_0123abc": "the operators"})
+        scope: dict[str, Any] = {"torch": fake}
+        exec(text.replace("import torch\n", ""), scope)
+        assert scope["ops"] == "the operators"
+        assert scope["add_op_namespace_prefix"]("f") == f"_tiny_scale_{backend}_0123abc::f"
 
 
 def test_capabilities_of_all_sections_are_told(tmp_path: Path) -> None:
@@ -118,14 +161,14 @@ def test_a_section_that_nvcc_has_no_capability_for_is_an_error(tmp_path: Path) -
     ],
 )
 def test_flags_that_cmake_would_change_are_refused(tmp_path: Path, key: str, flag: str, message: str) -> None:
-    before = 'pyext = ["json"]' if key.startswith("torch") else 'backend = "cpu"'
+    before = 'pyext = ["py", "json"]' if key.startswith("torch") else 'backend = "cpu"'
     with pytest.raises(WrongInput, match=message) as caught:
         generate(tmp_path, edited(CPU, (before, f'{before}\ncxx-flags = ["{flag}"]')), toolchain())
     assert f"build.toml:{11 if key.startswith('torch') else 14}:1: {key} has" in str(caught.value)
 
 
 def test_strings_are_quoted_for_toml(tmp_path: Path) -> None:
-    text = edited(CPU, ('pyext = ["json"]', """pyext = ['a"] #', 'b\\c']"""))
+    text = edited(CPU, ('pyext = ["py", "json"]', """pyext = ["py", 'a"] #', 'b\\c']"""))
     made = tomllib.loads(generate(tmp_path, text, toolchain()).files["pyproject.toml"])
     assert made["tool"]["setuptools"]["package-data"] == {"*": ['*.a"] #', "*.b\\c"]}
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from kernel_actions import manifest
+from kernel_actions import builder, builder_output, manifest
 from kernel_actions.errors import WrongInput
 from kernel_actions.local_builder import sources
 from kernel_actions.local_builder.sources import Sources
@@ -82,6 +82,43 @@ def test_an_included_folder_is_one_of_the_repository(in_repository: Path, name: 
     with pytest.raises(WrongInput, match=r"build\.toml:14:") as error:
         read(in_repository)
     assert f"of kernel.scale.include {message}" in str(error.value)
+
+
+NOARCH = BUILD_TOML.partition("[torch]")[0] + "[torch-noarch]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "revision", "package"),
+    [
+        (BUILD_TOML, "8ac69fc5", {"__init__.py", "data/note.json"}),
+        (edited(BUILD_TOML, ('pyext = ["py", "json"]', "")), "8ac69fc5", {"__init__.py"}),
+        (edited(BUILD_TOML, ('"py", "json"', '"py", "pyi"')), "8ac69fc5", {"__init__.py"}),
+        (NOARCH, "8ac69fc5", {"__init__.py", "types.pyi"}),
+        (NOARCH + 'pyext = ["py", "json"]\n', "8ac69fc5", {"__init__.py", "data/note.json"}),
+        # The commit before it took pyext from [torch] alone.
+        (NOARCH + 'pyext = ["py", "json"]\n', "f093250f", {"__init__.py", "types.pyi"}),
+        (NOARCH + 'pyext = ["json"]\n', "f093250f", {"__init__.py", "types.pyi"}),
+    ],
+)
+def test_the_package_has_the_files_that_the_builder_takes(
+    tmp_path: Path, text: str, revision: str, package: set[str]
+) -> None:
+    kernel = write_kernel(tmp_path, text)
+    (kernel / PACKAGE / "types.pyi").write_text("")
+    lines = (builder.DATA / "revisions.txt").read_text().splitlines()
+    output = builder_output.bundled(next(line[:40] for line in lines if line.startswith(revision)))
+    assert set(sources.read(manifest.load(kernel), "cpu", output).package) == package
+    # What a build was made of is the same question for every builder.
+    hashes = sources.read(manifest.load(kernel), "cpu", output).hashes
+    assert {f"{PACKAGE}/types.pyi", f"{PACKAGE}/__init__.py"} <= hashes.keys()
+
+
+@pytest.mark.parametrize("section", ["torch", "torch-noarch"])
+def test_pyext_without_py_leaves_out_all_that_is_python(tmp_path: Path, section: str) -> None:
+    text = BUILD_TOML if section == "torch" else NOARCH + 'pyext = ["py", "json"]\n'
+    kernel = write_kernel(tmp_path, edited(text, ('"py", "json"', '"json"')))
+    with pytest.raises(WrongInput, match=rf"build\.toml:\d+:1: {section}\.pyext is without py"):
+        read(kernel)
 
 
 def test_outside_of_git_nothing_but_the_kernels_folder_is_read(kernel_dir: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernel_actions import manifest
+from kernel_actions import builder_output, manifest
 from kernel_actions.errors import WrongInput, WrongSurroundings
 from kernel_actions.local_builder import target
 from kernel_actions.local_builder.target import Target
@@ -22,7 +22,7 @@ depends = ["torch"]
 src = ["csrc/scale.cpp"]
 """
 BOTH = edited(BUILD_TOML, ('backends = ["cpu"]', 'backends = ["cpu", "cuda"]')) + CUDA_SECTION
-STABLE = edited(BOTH, ('pyext = ["json"]', 'stable-abi = "2.11"'))
+STABLE = edited(BOTH, ('pyext = ["py", "json"]', 'stable-abi = "2.11"'))
 PYTHON_ALONE = edited(
     BUILD_TOML.partition("[torch]")[0] + "[torch-noarch]\n",
     ('backends = ["cpu"]', 'backends = ["cpu", "cuda", "rocm"]'),
@@ -62,6 +62,16 @@ def test_a_variant_can_be_named(tmp_path: Path) -> None:
     assert target.choose(load(tmp_path, PYTHON_ALONE), toolchain(), "torch-rocm").backend == "rocm"
 
 
+def test_a_backend_without_a_section_is_not_built_since_the_builder_fails(tmp_path: Path) -> None:
+    kernel = load(tmp_path, edited(BUILD_TOML, ('backends = ["cpu"]', 'backends = ["cpu", "rocm"]')))
+    with pytest.raises(WrongInput, match=r"build\.toml:6:1: cannot build torch-rocm: no \[kernel"):
+        target.choose(kernel, toolchain(), "torch-rocm")
+    before = builder_output.newest()._replace(without_component=True)
+    assert target.choose(kernel, toolchain(), "torch-rocm", before) == Target(
+        "torch-rocm", "rocm", is_compiled=False
+    )
+
+
 def test_a_name_that_is_none_here_says_which_are_and_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(WrongInput) as caught:
         target.choose(load(tmp_path, BOTH), CUDA_MACHINE, "torch210-cxx11-cu130-x86_64-linux")
@@ -96,11 +106,14 @@ def test_without_torch_nothing_is_wrong_with_build_toml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (('pyext = ["json"]', 'minver = "2.14"'), 'Torch 2.13 is older than torch.minver = "2.14"'),
-        (('pyext = ["json"]', 'maxver = "2.12"'), 'Torch 2.13 is newer than torch.maxver = "2.12"'),
-        (('pyext = ["json"]', 'stable-abi = "2.14"'), 'Torch 2.13 is older than torch.stable-abi = "2.14"'),
+        (('pyext = ["py", "json"]', 'minver = "2.14"'), 'Torch 2.13 is older than torch.minver = "2.14"'),
+        (('pyext = ["py", "json"]', 'maxver = "2.12"'), 'Torch 2.13 is newer than torch.maxver = "2.12"'),
+        (
+            ('pyext = ["py", "json"]', 'stable-abi = "2.14"'),
+            'Torch 2.13 is older than torch.stable-abi = "2.14"',
+        ),
         (('backend = "cpu"', 'backend = "metal"'), "the local builder builds cpu and cuda, not metal"),
-        (('pyext = ["json"]', 'maxver = "2.13"'), ""),
+        (('pyext = ["py", "json"]', 'maxver = "2.13"'), ""),
     ],
 )
 def test_bounds_and_backends_of_build_toml_hold(tmp_path: Path, change: tuple[str, str], reason: str) -> None:

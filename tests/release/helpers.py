@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from kernel_actions import built, release
+from kernel_actions import builder_output, built, release
 from kernel_actions.local_builder import layout, project
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,7 +109,7 @@ class Kernel:
         package = self.root / "torch-ext" / "relu"
         files: dict[str, Path | str] = {path.name: path for path in package.glob("*.py")}
         files |= {
-            "_ops.py": project.template("ops_noarch.py.in").replace("@{ops_name}", ops_name),
+            "_ops.py": project.template("ops_fixed.py.in").replace("@{ops_name}", ops_name),
             "table.bin": source,
             "relu/__init__.py": project.template("old_loader.py"),
         }
@@ -128,7 +128,7 @@ class Kernel:
                 "kernel": {"commit": commit, "dirty": dirty},
             },
         }
-        layout.write(folder, files, metadata)
+        layout.write(folder, files, metadata, builder_output.newest())
         source.unlink()
         built.write_json(built.build_report_path(folder), {"builder": builder})
         if tested:

@@ -5,8 +5,10 @@
     <variant>/__init__.py …       the kernel's Python package
     <variant>/_ops.py             how it reaches its operators
     <variant>/<ops name>.abi3.so  the extension (not in a noarch variant)
-    <variant>/<package>/          for versions of `kernels` that look for such a folder
+    <variant>/<package>/          an __init__.py that loads the one above, until e9152aa2
     <variant>/metadata.json       what the loader and compliance read; it holds all files' hashes
+
+What there is of that follows the revision of the builder (``builder_output``).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_actions import __version__, built
+from kernel_actions.builder_output import Output
 from kernel_actions.errors import WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.local_builder import project, sources
@@ -31,13 +34,19 @@ BUILDER_VERSION = f"{__version__}+kernel-actions.local"
 
 
 def files(
-    manifest: Manifest, target: Target, found: Sources, ops_name: str, extension: Path | None
+    manifest: Manifest,
+    target: Target,
+    found: Sources,
+    ops_name: str,
+    extension: Path | None,
+    output: Output,
 ) -> dict[str, Path | str]:
     """The variant's files but for metadata.json, by relative path: a file to copy, or a text."""
     package_dir = manifest.directory / sources.PACKAGE_ROOT / manifest.python_name
     listed: dict[str, Path | str] = {name: package_dir / name for name in found.package}
-    listed[sources.OPS_FILE] = project.ops_file(target, ops_name)
-    listed[f"{manifest.python_name}/__init__.py"] = project.template("old_loader.py")
+    listed[sources.OPS_FILE] = project.ops_file(target, ops_name, output)
+    if output.makes_package_folder:
+        listed[f"{manifest.python_name}/__init__.py"] = project.template("old_loader.py")
     if extension is not None:
         listed[f"{ops_name}.abi3.so"] = extension
     return listed
@@ -49,8 +58,10 @@ def metadata(
     ops_name: str,
     git_state: GitState | None,
     capabilities: Sequence[str],
+    output: Output,
 ) -> dict[str, Any]:
-    """metadata.json but for the digest. Schema: ``kernels-data/src/metadata.rs`` of kernels."""
+    """metadata.json but for the digest, with the keys that the revision of the builder writes, in its order.
+    Schema: ``kernels-data/src/metadata.rs`` of kernels."""
     backend: dict[str, Any] = {"type": target.backend}
     archs = sorted(capabilities) if target.is_compiled else _noarch_archs(manifest, target)
     if archs:
@@ -58,8 +69,8 @@ def metadata(
     optional = {"upstream": manifest.upstream, "source": manifest.source}
     provenance: dict[str, Any] = {"kernel-builder": {"version": BUILDER_VERSION}}
     if git_state is not None:
-        provenance["kernel"] = {"commit": git_state.commit, "dirty": git_state.dirty}
-    return {
+        provenance["kernel"] = {output.commit_key: git_state.commit, "dirty": git_state.dirty}
+    described = {
         "name": manifest.name,
         "id": ops_name,
         "version": manifest.version,
@@ -70,6 +81,7 @@ def metadata(
         "backend": backend,
         "provenance": provenance,
     }
+    return {key: described[key] for key in output.metadata if key in described}
 
 
 def _noarch_archs(manifest: Manifest, target: Target) -> list[str]:
@@ -85,9 +97,15 @@ def _dependency(dependency: KernelDependency) -> dict[str, Any]:
     return {"repo-id": dependency.repo_id, "revision": dependency.revision}
 
 
-def write(folder: Path, listed: Mapping[str, Path | str], described: Mapping[str, Any]) -> None:
+def write(
+    folder: Path, listed: Mapping[str, Path | str], described: Mapping[str, Any], output: Output
+) -> None:
     """Write a variant into ``folder``, which must not exist. What links point to is copied, and
-    modes are the same for everyone: 755 for folders and extensions, 644 for the rest."""
+    modes are the same for everyone: 755 for folders and extensions, 644 for the rest.
+
+    metadata.json is written as ``kernel-builder hash`` does (kernel-builder/src/hash.rs): two spaces, and no
+    line break at its end.
+    """
     folder.mkdir(parents=True, mode=0o755)
     folder.chmod(0o755)
     for name, content in sorted(listed.items()):
@@ -100,12 +118,11 @@ def write(folder: Path, listed: Mapping[str, Path | str], described: Mapping[str
         else:
             shutil.copyfile(content, path)
         path.chmod(0o755 if path.suffix == ".so" else 0o644)
-    whole = dict(described)
-    provenance = whole.pop("provenance")
-    whole["digest"] = digest(folder)
-    whole["provenance"] = provenance
-    text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
-    (folder / METADATA).write_text(text, encoding="utf-8")
+    if not output.metadata:
+        return
+    values = {**described, "digest": digest(folder)} if output.writes_digest else described
+    whole = {key: values[key] for key in output.metadata if key in values}
+    (folder / METADATA).write_text(json.dumps(whole, indent=2, ensure_ascii=False), encoding="utf-8")
     (folder / METADATA).chmod(0o644)
 
 
@@ -125,7 +142,8 @@ def digest(folder: Path) -> dict[str, Any]:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether the variant's files are those that its metadata.json lists."""
+    """Whether the variant's files are those that its metadata.json lists; ``False`` where it lists none, as
+    before ae36559c."""
     try:
         described = json.loads((folder / METADATA).read_bytes())
         return isinstance(described, dict) and described.get("digest") == digest(folder)

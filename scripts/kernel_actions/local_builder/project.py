@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from string import Template
 
 from kernel_actions import nix_version
+from kernel_actions.builder_output import Output
 from kernel_actions.errors import WrongInput, WrongSurroundings
 from kernel_actions.local_builder import cuda, sources
 from kernel_actions.local_builder.sources import PACKAGE_ROOT, Sources
@@ -30,6 +31,15 @@ _INDEX_NAMES = {"tvm-ffi": "apache-tvm-ffi"}
 _NVCC_OPTIONS = ("-DENABLE_FP8", "--expt-relaxed-constexpr", "--expt-extended-lambda", "--objdir-as-tempdir")
 # kernel-builder's lowest macOS for extensions without Metal.
 _MACOS = "15.0"
+# What templates/torch/noarch/_ops.py of the builder asks Torch for each backend (8ac69fc5, lines 7 to 26).
+_IS_TORCH_FOR = {
+    "tpu": 'hasattr(torch.backends, "tpu")',
+    "neuron": 'hasattr(torch, "neuron")',
+    "cuda": "torch.version.cuda is not None",
+    "rocm": "torch.version.hip is not None",
+    "metal": "torch.backends.mps.is_available()",
+    "xpu": 'getattr(torch.version, "xpu", None) is not None',
+}
 _DARWIN_LINK_OPTIONS = """\
 # Python's symbols come from the process that loads the extension.
 target_link_options(kernel PRIVATE LINKER:-undefined,dynamic_lookup)
@@ -63,15 +73,20 @@ class _Group:
 
 
 def generate(
-    manifest: Manifest, target: Target, toolchain: Toolchain, ops_name: str, found: Sources
+    manifest: Manifest,
+    target: Target,
+    toolchain: Toolchain,
+    ops_name: str,
+    found: Sources,
+    output: Output,
 ) -> Project:
-    """The project for one variant.
+    """The project for one variant, as the builder of ``output`` compiles it.
 
     Raises ``WrongSurroundings`` when nvcc knows none of the capabilities that a section asks for.
     """
     files = {
-        f"{manifest.python_name}/{sources.OPS_FILE}": ops_file(target, ops_name),
-        "pyproject.toml": _pyproject(manifest, target, toolchain.torch, found),
+        f"{manifest.python_name}/{sources.OPS_FILE}": ops_file(target, ops_name, output),
+        "pyproject.toml": _pyproject(manifest, target, toolchain.torch, found, output),
     }
     if not target.is_compiled:
         return Project(files, (), ())
@@ -81,7 +96,7 @@ def generate(
     needs_name = sources.need_extension_name(found, compiled)
     is_linux = toolchain.system.endswith("-linux")
     files["CMakeLists.txt"] = _cmake_lists(
-        manifest, target, toolchain, toolchain.torch, ops_name, groups, needs_name
+        manifest, target, toolchain, toolchain.torch, ops_name, groups, needs_name, output
     )
     files[f"{PACKAGE_ROOT}/registration.h"] = template("registration.h")
     if is_linux:
@@ -97,9 +112,21 @@ def generate(
     return Project(files, compiled, capabilities)
 
 
-def ops_file(target: Target, ops_name: str) -> str:
-    """``_ops.py``: how the kernel's Python code reaches its operators."""
-    return _filled("ops_compiled.py.in" if target.is_compiled else "ops_noarch.py.in", ops_name=ops_name)
+def ops_file(target: Target, ops_name: str, output: Output) -> str:
+    """``_ops.py``: how the kernel's Python code reaches its operators.
+
+    Nothing in a noarch variant registers operators but its own Python code; the builder has named them by
+    the backend of the Torch that imports it since 1fb18d40 (templates/torch/noarch/_ops.py), whatever
+    backend the variant is for.
+    """
+    if target.is_compiled or not output.noarch_backends:
+        return _filled("ops_compiled.py.in" if target.is_compiled else "ops_fixed.py.in", ops_name=ops_name)
+    *asked, last = output.noarch_backends
+    checks = "".join(
+        f"    if {_IS_TORCH_FOR[backend]}:\n        return {backend!r}\n" for backend in asked
+    ).replace("'", '"')
+    before, _, after = ops_name.rpartition(f"_{target.backend}_")
+    return _filled("ops_noarch.py.in", checks=checks, last=last, before=before, after=after)
 
 
 def template(name: str) -> str:
@@ -197,11 +224,11 @@ def _cmake_lists(
     ops_name: str,
     groups: Sequence[_Group],
     needs_name: frozenset[str],
+    output: Output,
 ) -> str:
     is_cuda = target.backend == "cuda"
     is_linux = toolchain.system.endswith("-linux")
-    # What Torch's headers need of the C++ standard, as in the builder's CMake code.
-    standard = "17" if nix_version.compare(torch.release, "2.12") < 0 else "20"
+    standard = _cxx_standard(torch, output)
     names = list(dict.fromkeys(name for group in groups for name in group.names))
     compiled = [_source(name) for name in names] + (["compatibility.cpp"] if is_linux else [])
     return _filled(
@@ -219,13 +246,20 @@ def _cmake_lists(
         definitions=_lines(_definitions(target, torch)),
         properties=_lines(_target_properties(target, standard)),
         system_includes=_lines(_system_includes(target, toolchain)),
-        compile_options=_lines(_compile_options(target, toolchain)),
+        compile_options=_lines(_compile_options(target, toolchain, output)),
         libraries=_lines(
             [f"${{TORCH_DIR}}/lib/{name}" for name in torch.libraries] + (["CUDA::cudart"] if is_cuda else [])
         ),
         link_options="" if is_linux else _DARWIN_LINK_OPTIONS,
         source_properties="".join(f"{line}\n" for line in _source_properties(groups, needs_name)),
     )
+
+
+def _cxx_standard(torch: Torch, output: Output) -> str:
+    """``define_gpu_extension_target`` of the builder's utils.cmake: as Torch's headers need it."""
+    version = torch.version.partition("+")[0]
+    is_20 = output.cxx20_since and nix_version.compare(version, output.cxx20_since) >= 0
+    return "20" if is_20 else "17"
 
 
 def _before_project(target: Target, toolchain: Toolchain) -> list[str]:
@@ -267,9 +301,11 @@ def _definitions(target: Target, torch: Torch) -> list[str]:
     return found
 
 
-def _compile_options(target: Target, toolchain: Toolchain) -> list[str]:
-    """Options for all sources: paths of this machine stay out of the binary, and so do GNU's unique
-    symbols, through which two kernels in one process would share what is static in a template."""
+def _compile_options(target: Target, toolchain: Toolchain, output: Output) -> list[str]:
+    """Options for all sources: paths of this machine stay out of the binary, and so do since 3b5a3d27 GNU's
+    unique symbols, through which two kernels in one process share what is static in a template. The
+    builder passes that to C++ alone: its condition for CUDA (templates/torch/torch-extension.cmake, line
+    25) asks for a language GPU_LANGUAGE, which is none."""
     # The longest path first: the kernel's folder usually holds this project's.
     folders = (
         ("${CMAKE_CURRENT_BINARY_DIR}", "cmake"), ("${CMAKE_CURRENT_SOURCE_DIR}", "."),
@@ -278,12 +314,13 @@ def _compile_options(target: Target, toolchain: Toolchain) -> list[str]:
     # Compilers try the mapping given last before the others.
     options = [f"-ffile-prefix-map={path}={name}" for path, name in reversed(folders)]
     assert toolchain.compiler is not None
-    if toolchain.compiler.kind == "gcc":
-        options.append("-fno-gnu-unique")
+    cxx_options = list(options)
+    if toolchain.compiler.kind == "gcc" and not output.unique_symbols:
+        cxx_options.append("-fno-gnu-unique")
     if target.backend != "cuda":
-        return [f'"{option}"' for option in options]
+        return [f'"{option}"' for option in cxx_options]
     return [
-        *(f'"$<$<COMPILE_LANGUAGE:CXX>:{option}>"' for option in options),
+        *(f'"$<$<COMPILE_LANGUAGE:CXX>:{option}>"' for option in cxx_options),
         # nvcc would split a path with a space in it: the inner quotes are for the shell that it calls.
         *(f'"$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=\\"{option}\\">"' for option in options),
         *(f'"$<$<COMPILE_LANGUAGE:CUDA>:{option}>"' for option in _NVCC_OPTIONS),
@@ -347,7 +384,9 @@ def _lines(values: Iterable[str], indent: int = 2) -> str:
     return "\n".join(" " * indent + value for value in values)
 
 
-def _pyproject(manifest: Manifest, target: Target, torch: Torch | None, found: Sources) -> str:
+def _pyproject(
+    manifest: Manifest, target: Target, torch: Torch | None, found: Sources, output: Output
+) -> str:
     folders = sorted({str(PurePosixPath(name).parent) for name in found.package} - {"."})
     packages = [manifest.python_name]
     packages += [f"{manifest.python_name}.{folder.replace('/', '.')}" for folder in folders]
@@ -357,6 +396,7 @@ def _pyproject(manifest: Manifest, target: Target, torch: Torch | None, found: S
     elif target.is_compiled and torch is not None:
         torch_requirement = f"torch=={torch.release}.*"
     depends = [_INDEX_NAMES.get(name, name) for name in manifest.all_python_depends(target.backend)]
+    extensions = sources.package_extensions(manifest, target.backend, output)
     build_requires = ["setuptools>=64"]
     if target.is_compiled:
         build_requires += ["cmake>=3.26", "ninja", torch_requirement]
@@ -367,7 +407,7 @@ def _pyproject(manifest: Manifest, target: Target, torch: Torch | None, found: S
         dependencies=_strings([torch_requirement, *depends]),
         build_requires=_strings(build_requires),
         packages=_strings(packages),
-        package_data=_strings(f"*.{extension.lstrip('.')}" for extension in manifest.binding.pyext),
+        package_data=_strings(f"*.{extension}" for extension in extensions if extension != "py"),
     )
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from kernel_actions import builder_output
+from kernel_actions.builder_output import Output
 from kernel_actions.errors import KernelActionsError, Place, WrongInput
 from kernel_actions.manifest import Component, Manifest
 
@@ -28,6 +30,8 @@ _HEADER_SUFFIXES = frozenset({".cuh", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl
 # In the _ops.py that kernel-builder makes, and may have left behind.
 _MADE_BY_BUILDER = b"def add_op_namespace_prefix("
 _CHUNK = 1 << 20
+# What nix-builder/lib/source-set.nix takes of torch-ext where build.toml has no pyext (8ac69fc5, line 14).
+_PYTHON_EXTENSIONS = ("py", "pyi")
 # What CMake, Ninja or the shell that nvcc calls take for something else than a part of a path.
 _UNFIT = re.compile('[\\x00-\\x1f\\x7f;"`\\\\|$\\[\\]]')
 
@@ -37,8 +41,8 @@ class Sources:
     """The kernel's files. Names are relative to the kernel's folder, with ``/``.
 
     ``hashes`` has every file that may be part of a build, by name; ``package`` are the files of the
-    Python package, relative to it; ``name_users`` are the sources that need to be compiled with
-    the name of the extension.
+    Python package that the builder puts into a variant, relative to it; ``name_users`` are the sources
+    that need to be compiled with the name of the extension.
     """
 
     hashes: dict[str, str]
@@ -57,8 +61,9 @@ def components(manifest: Manifest, backend: str) -> tuple[Component, ...]:
     return tuple(component for component in manifest.components if component.backend == backend)
 
 
-def read(manifest: Manifest, backend: str) -> Sources:
-    """Read the kernel's files for ``backend``.
+def read(manifest: Manifest, backend: str, output: Output | None = None) -> Sources:
+    """Read the kernel's files for ``backend``, as the builder that makes ``output`` takes them (``None``: the
+    newest one).
 
     Raises ``WrongInput``: with the line of build.toml for a source that is missing or that is not in
     the repository; for a Python package that is not as the builder wants it; for a link that leads out
@@ -67,8 +72,12 @@ def read(manifest: Manifest, backend: str) -> Sources:
     tree = _Tree(manifest)
     _check_sources(manifest, backend, tree)
     package_dir = manifest.directory / PACKAGE_ROOT / manifest.python_name
-    package = tuple(_package_files(manifest, package_dir, tree))
-    names = {f"{PACKAGE_ROOT}/{manifest.python_name}/{name}" for name in package}
+    taken = package_extensions(manifest, backend, output or builder_output.newest())
+    # The hash is the same for every revision of the builder.
+    every = {*_PYTHON_EXTENSIONS, *manifest.binding.pyext}
+    files = tuple(_package_files(package_dir, tree, every))
+    package = tuple(name for name in files if _has_extension(name, taken))
+    names = {f"{PACKAGE_ROOT}/{manifest.python_name}/{name}" for name in files}
     names.add("build.toml")
     walked: set[Path] = set()
     for key, name in _folders(manifest, backend):
@@ -92,6 +101,36 @@ def read(manifest: Manifest, backend: str) -> Sources:
                 repair="include folders that hold sources alone",
             )
     return Sources(hashes, package, frozenset(users))
+
+
+def package_extensions(manifest: Manifest, backend: str, output: Output) -> tuple[str, ...]:
+    """The extensions of the files of the Python package that a variant has, without the dot.
+
+    The source set has those of ``pyext``, else ``py`` and ``pyi`` (nix-builder/lib/source-set.nix). CMake
+    installs ``py`` and those of ``pyext`` that are neither (``add_kernels_install_target`` of
+    templates/torch/build-variants.cmake, ``data_extensions`` of kernels-data/src/config/mod.rs), and the
+    setup.py of noarch kernels all that is there.
+
+    Raises ``WrongInput`` for a ``pyext`` without ``py``, with which the builder leaves the Python files out
+    and fails (nix-builder/pkgs/kernel-layout-check).
+    """
+    framework = manifest.binding.framework
+    section = manifest.file.values.get(framework, {})
+    is_heeded = framework != "torch-noarch" or output.noarch_pyext
+    listed = tuple(section["pyext"]) if "pyext" in section and is_heeded else _PYTHON_EXTENSIONS
+    if "py" not in listed:
+        raise WrongInput(
+            f"{framework}.pyext is without py, so that the builder leaves all Python files out",
+            where=manifest.place(f"{framework}.pyext"),
+            repair='add "py" to it',
+        )
+    if not manifest.compiled_for(backend):
+        return listed
+    return ("py", *(extension for extension in listed if extension not in _PYTHON_EXTENSIONS))
+
+
+def _has_extension(name: str, extensions: Iterable[str]) -> bool:
+    return name.endswith(tuple(f".{extension}" for extension in extensions))
 
 
 def folders(manifest: Manifest, backend: str) -> tuple[str, ...]:
@@ -262,7 +301,7 @@ def _check_sources(manifest: Manifest, backend: str, tree: _Tree) -> None:
         raise WrongInput("leads out of the repository", where=Place(package_dir))
     if (package_dir / manifest.python_name).exists():
         raise WrongInput(
-            f"{shown} must not hold {manifest.python_name}: the builder puts a folder of that name there",
+            f"{shown} must not hold {manifest.python_name}: the builder refuses what has that name",
             where=manifest.place("general.name"),
             repair="rename it",
         )
@@ -279,13 +318,12 @@ def _taken(path: Path) -> KernelActionsError:
     )
 
 
-def _package_files(manifest: Manifest, package_dir: Path, tree: _Tree) -> Iterator[str]:
-    """Python files, and those with the extensions of ``pyext``; what kernel-builder generates into
-    this folder is not the author's."""
-    suffixes = {".py", *(f".{extension.lstrip('.')}" for extension in manifest.binding.pyext)}
+def _package_files(package_dir: Path, tree: _Tree, extensions: Iterable[str]) -> Iterator[str]:
+    """The files with one of the ``extensions``; what kernel-builder generates into this folder is not the
+    author's."""
     for path in tree.files(package_dir, Place(package_dir), is_deep=True):
         name = path.relative_to(package_dir).as_posix()
-        if path.suffix in suffixes and name != OPS_FILE:
+        if _has_extension(path.name, extensions) and name != OPS_FILE:
             if name == METADATA:
                 raise _taken(path)
             yield name

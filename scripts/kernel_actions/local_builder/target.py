@@ -8,7 +8,8 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
-from kernel_actions import nix_version
+from kernel_actions import builder_output, nix_version
+from kernel_actions.builder_output import Output
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 from kernel_actions.local_builder.toolchain import Toolchain, Torch
 from kernel_actions.manifest import UPDATE, Manifest
@@ -29,8 +30,12 @@ class Target:
     stable_abi: str | None = None
 
 
-def choose(manifest: Manifest, toolchain: Toolchain, wanted: str = "") -> Target:
+def choose(
+    manifest: Manifest, toolchain: Toolchain, wanted: str = "", output: Output | None = None
+) -> Target:
     """The variant ``wanted``, else the one that this machine can both build and load.
+
+    ``output`` is what the kernel's builder makes (``None``: the newest one).
 
     Raises ``WrongInput`` when the kernel has no such variant here, ``WrongSurroundings`` when this
     machine lacks what it takes.
@@ -45,7 +50,7 @@ def choose(manifest: Manifest, toolchain: Toolchain, wanted: str = "") -> Target
             where=manifest.place("tvm-ffi"),
             repair="build it with Nix",
         )
-    targets, reasons = _targets(manifest, toolchain)
+    targets, reasons = _targets(manifest, toolchain, output or builder_output.newest())
     if wanted:
         return _named(manifest, targets, reasons, wanted)
     for backend in _preferred_backends(manifest, toolchain):
@@ -68,6 +73,12 @@ def _named(manifest: Manifest, targets: dict[str, Target], reasons: dict[str, st
     for backend, reason in reasons.items():
         prefix = "cu" if backend == "cuda" else backend
         if any(part.startswith(prefix) for part in wanted.split("-")):
+            if not manifest.compiled_for(backend):
+                raise WrongInput(
+                    f"cannot build {wanted}: {reason}",
+                    where=manifest.place("general.backends"),
+                    repair=f"add one, or take {backend} out of backends",
+                )
             raise WrongSurroundings(f"cannot build {wanted} here: {reason}")
     names = [target.variant for target in targets.values()]
     close = difflib.get_close_matches(wanted, names, n=1)
@@ -93,13 +104,20 @@ def _preferred_backends(manifest: Manifest, toolchain: Toolchain) -> tuple[str, 
     return ("cpu",)
 
 
-def _targets(manifest: Manifest, toolchain: Toolchain) -> tuple[dict[str, Target], dict[str, str]]:
+def _targets(
+    manifest: Manifest, toolchain: Toolchain, output: Output
+) -> tuple[dict[str, Target], dict[str, str]]:
     """By backend: what can be built, and the reasons against the others."""
     targets: dict[str, Target] = {}
     reasons: dict[str, str] = {}
     # All things compiled come first, since the loader prefers them.
     for backend in sorted(manifest.backends, key=lambda one: not manifest.compiled_for(one)):
         if not manifest.compiled_for(backend):
+            if manifest.binding.framework == "torch" and not output.without_component:
+                reasons[backend] = (
+                    f"no [kernel.*] section is for {backend}, and the builder fails without one"
+                )
+                continue
             targets[backend] = Target(f"torch-{backend}", backend, is_compiled=False)
             continue
         reason = _reason_against(manifest, toolchain, backend)
