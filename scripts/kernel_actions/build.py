@@ -323,7 +323,7 @@ def _compile(plan: _Plan, work: Path, jobs: int, annotate: bool) -> Path | None:
     if not plan.target.is_compiled:
         _write_package(plan, work)
         return None
-    compiling = compilation.Build(work, plan.kernel.directory, plan.target, plan.tools, plan.made, annotate)
+    compiling = compilation.Build(work, plan.kernel, plan.target, plan.tools, plan.made, annotate)
     extension = compiling.run(plan.ops_name, jobs)
     # Not before it compiled: who has installed the project keeps what worked.
     package = _write_package(plan, work)

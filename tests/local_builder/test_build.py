@@ -141,6 +141,19 @@ def test_a_module_of_the_kernels_own_name_is_not_hidden(tmp_path: Path) -> None:
     assert load_and_run(folder / "build") == "[2.0, 2.0, 2.0] a note"
 
 
+def test_a_header_that_build_toml_does_not_list_is_an_error(kernel: Path, tmp_path: Path) -> None:
+    folder = write_kernel(tmp_path / "kernel", edited(BUILD_TOML, ('  "csrc/scale.h",\n', "")))
+    ended = run(folder)
+    assert ended.code == 2
+    assert "csrc/scale.cpp:1: includes csrc/scale.h, which is in no src of build.toml" in ended.err
+    assert not list((folder / "build").glob("torch*"))
+    # Once more: nothing is compiled, and it is still an error.
+    again = run(folder)
+    assert again.code == 2 and again.compiled == []
+    (folder / "build.toml").write_text(BUILD_TOML)
+    assert run(folder).report["reused"] is False
+
+
 def test_it_is_portable(variant: Path) -> None:
     from kernel_abi_check import ObjectFile
 

@@ -7,6 +7,6 @@ In the order of a build:
 ``sources``    what the kernel consists of, and its hash
 ``cuda``       which compute capabilities to compile for
 ``project``    the CMake and Python project that build.toml comes to (``templates/``)
-``compilation`` running CMake and Ninja; ``messages`` reads what the compiler says
+``compilation`` running CMake and Ninja; ``messages`` reads what the compiler says, ``headers`` what it read
 ``layout``     the folder of the variant, as kernel-builder lays it out
 """

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from kernel_actions import console, github, process
 from kernel_actions.errors import KernelFailed, Place, WrongInput, WrongSurroundings
-from kernel_actions.local_builder import messages, project
+from kernel_actions.local_builder import headers, messages, project
 from kernel_actions.local_builder.messages import CompilerError
 from kernel_actions.local_builder.project import Project
 from kernel_actions.local_builder.target import Target
 from kernel_actions.local_builder.toolchain import Toolchain, tool
+from kernel_actions.manifest import Manifest
 
 # What one compiler takes, in bytes: Torch's headers in C++, and nvcc on device code.
 _CXX_MEMORY = 1_500_000_000
@@ -67,7 +68,7 @@ class Build:
     def __init__(
         self,
         folder: Path,
-        kernel_dir: Path,
+        kernel: Manifest,
         target: Target,
         toolchain: Toolchain,
         made: Project,
@@ -77,7 +78,8 @@ class Build:
         self.tree = folder / ".cmake"
         self.log = folder / "build.log"
         self._folder = folder
-        self._kernel_dir = kernel_dir
+        self._kernel = kernel
+        self._kernel_dir = kernel.directory
         self._target = target
         self._toolchain = toolchain
         self._project = made
@@ -86,18 +88,32 @@ class Build:
     def run(self, ops_name: str, jobs: int) -> Path:
         """Compile what has changed and return the extension.
 
-        Raises ``KernelFailed`` with the place of a compile error, ``WrongSurroundings`` when the
-        memory or the disk did not suffice, or a tool is missing.
+        Raises ``KernelFailed`` with the place of a compile error, ``WrongInput`` for a header that no ``src``
+        of build.toml lists, ``WrongSurroundings`` when the memory or the disk did not suffice, or a tool is
+        missing.
         """
         self.log.write_bytes(b"")
         self._configure()
         if self._call([tool("ninja"), "-C", self.tree, "-j", str(jobs)]) != 0:
             self._fail_compiling()
+        headers.check(self._kernel, self._dependencies(), self._tool_folders())
         extension = self.tree / f"{ops_name}.abi3.so"
         for stale in self.tree.glob("*.abi3.so"):
             if stale != extension:
                 stale.unlink()
         return extension
+
+    def _dependencies(self) -> dict[str, tuple[Path, ...]]:
+        """What each source was compiled of, as the compilers said."""
+        said = process.run([tool("ninja"), "-C", self.tree, "-t", "deps"])
+        return headers.parse_dependencies(said.output, self.tree.resolve())
+
+    def _tool_folders(self) -> tuple[Path, ...]:
+        torch, nvcc = self._toolchain.torch, self._toolchain.nvcc
+        found = [self._folder, self._toolchain.python_include, *self._toolchain.cuda_includes]
+        found += [torch.folder] if torch else []
+        found += [nvcc.path.parents[1] / name for name in ("include", "targets")] if nvcc else []
+        return tuple(found)
 
     def _configure(self) -> None:
         """Run CMake, unless it has run with the same tools; Ninja runs it again by itself when

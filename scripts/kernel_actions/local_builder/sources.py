@@ -145,13 +145,17 @@ def unfit_character(path: str) -> str:
     return found.group() if found else ""
 
 
+def repository_root(directory: Path) -> Path:
+    """The git repository around the folder ``directory``, or the folder itself outside of one."""
+    return next((path for path in (directory, *directory.parents) if (path / ".git").exists()), directory)
+
+
 class _Tree:
     """The repository around a kernel, or the kernel's folder outside of one: what may be read."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.directory = manifest.directory.resolve()
-        around = (one for one in (self.directory, *self.directory.parents) if (one / ".git").exists())
-        self.root = next(around, self.directory)
+        self.root = repository_root(self.directory)
         self._left = MOST_FILES
         self._manifest = manifest
 
