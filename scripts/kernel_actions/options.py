@@ -244,8 +244,8 @@ MATRIX = Command(
         ),
         Option(
             "changed-since",
-            "Plan only kernels that the changes since this commit or branch concern, as in origin/main. "
-            "A changed file outside of them concerns all in the nearest folder around it that has kernels.",
+            "Plan only the kernels whose builds or tests can read what has changed since this commit or branch, "
+            "as in origin/main. docs/planning.md says which files those are.",
         ),
         Option(
             "group-by",
@@ -290,7 +290,11 @@ MATRIX = Command(
         Output("test-count", "Number of jobs in tests. Skip the test job when it is 0."),
         Output("held-back", "Number of variants that untrusted keeps from being built or tested."),
         Output("variants", "The planned variants, as kernel/variant: what test's expect takes."),
-        Output("kernels", 'The planned kernels, as {"include": [{"kernel": ..., "dir": ...}]}.'),
+        Output(
+            "kernels",
+            "The kernels to check: those planned, and those with any changed file in their folder, as "
+            '{"include": [{"kernel": ..., "dir": ...}]}.',
+        ),
         Output("filtered", "What was left out, as a JSON list, each with its reason."),
         Output("builder", "The builder's repository and commit, as JSON; null where kernels have several."),
     ),

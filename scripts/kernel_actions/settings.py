@@ -73,6 +73,21 @@ def _runners(name: str, description: str, example: Mapping[str, list[str]]) -> K
     return Key(name, labels, description, example=example)
 
 
+def _paths(name: str, description: str, example: list[str]) -> Key:
+    globs = TextOrList(
+        Text(
+            what="a glob of paths",
+            # Paths have slashes, and start at a folder of the repository.
+            pattern=rf"(?!/)(?!.*\\){NOT_EMPTY}",
+            hint=f"with slashes, relative to the folder, as in {example[0]}",
+            longest=200,
+        ),
+        what="a list of globs of paths",
+        hint=f'as in {name} = ["{example[0]}"]',
+    )
+    return Key(name, globs, description, example=example)
+
+
 _LIMITS = (
     # GitHub ends any job on a runner of one's own after 5 days.
     _limit(
@@ -153,6 +168,28 @@ SELECTORS = tuple(key.name for key in _SELECTORS)
 # All that kernel-actions.toml may say; docs/kernel-actions.schema.json is made from this.
 SETTINGS_TOML = Table(
     (
+        Key(
+            "changes",
+            Table(
+                (
+                    _paths(
+                        "plan",
+                        "Files whose change plans the kernel, beside those that its builds and tests read: "
+                        "globs, relative to the kernel's folder, and in .github/kernel-actions.toml to the "
+                        "folder that holds .github. `*` stays within a folder, `**` does not, and a folder "
+                        "stands for all that is in it.",
+                        ["../common/**", "CARD.md"],
+                    ),
+                    _paths(
+                        "ignore",
+                        "Files whose change plans nothing, whatever reads them; where both match, `plan` "
+                        "counts.",
+                        ["tools/**"],
+                    ),
+                )
+            ),
+            "Which changed files plan a kernel, for `matrix --changed-since`.",
+        ),
         Key(
             "compliance",
             Table(
@@ -353,6 +390,13 @@ class Selector(NamedTuple):
     where: Place
 
 
+class PathGlob(NamedTuple):
+    """A glob of ``[changes]``, and the ``folder`` at which it starts."""
+
+    folder: Path
+    pattern: str
+
+
 class Waiver(NamedTuple):
     """Findings of a rule that are accepted until the end of a day, as in ``2027-03-31``.
 
@@ -379,6 +423,7 @@ class Settings(NamedTuple):
     maps globs of variants' names to why those may go untested; ``test_requirements`` are packages that
     the tests take, and ``test_variables`` the variables that they get. ``severities`` are those of rules of
     compliance, each with where that is said, and ``waivers`` what is accepted of their findings.
+    ``changes_plan`` and ``changes_ignore`` are the globs of ``[changes]``.
     """
 
     demo: str | None = None
@@ -392,6 +437,8 @@ class Settings(NamedTuple):
     test_variables: tuple[str, ...] = ()
     severities: Mapping[str, tuple[Literal["error", "warning"], Place]] = MappingProxyType({})
     waivers: tuple[Waiver, ...] = ()
+    changes_plan: tuple[PathGlob, ...] = ()
+    changes_ignore: tuple[PathGlob, ...] = ()
 
     def limit(self, backend: str) -> Limits:
         """The limits of a job of ``backend``: its own, else those of all."""
@@ -438,6 +485,8 @@ def load(kernel_dir: Path, known: dict[Path, Mapping[str, Any]] | None = None) -
     merged["severities"] = {**general.get("severities", {}), **found.get("severities", {})}
     shared = tuple(waiver._replace(is_own=False) for waiver in general.get("waivers", ()))
     merged["waivers"] = (*found.get("waivers", ()), *shared)
+    for name in ("changes_plan", "changes_ignore"):
+        merged[name] = (*found.get(name, ()), *general.get(name, ()))
     for name in ("build_runners", "test_runners"):
         ours = found.get(name, {})
         # What the kernel says of a system is about all of its backends.
@@ -498,6 +547,9 @@ def _read(path: Path) -> dict[str, Any]:
     for key, name in (("requirements", "test_requirements"), ("environment-variables", "test_variables")):
         if key in test:
             found[name] = _texts(test[key])
+    for key, patterns in values.get("changes", {}).items():
+        folder = path.parent.parent if path.parent.name == ".github" else path.parent
+        found[f"changes_{key}"] = tuple(PathGlob(folder, pattern) for pattern in _texts(patterns))
     if "compliance" in values:
         found |= _compliance(file)
     if "demo" in values.get("pipeline", {}):
