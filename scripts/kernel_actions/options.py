@@ -244,8 +244,8 @@ MATRIX = Command(
         ),
         Option(
             "changed-since",
-            "Plan only the kernels whose builds or tests can read what has changed since this commit or branch, "
-            "as in origin/main. docs/planning.md says which files those are.",
+            "Plan only the kernels whose builds or tests can read what has changed since this commit or "
+            "branch, as in origin/main. docs/planning.md says which files those are.",
         ),
         Option(
             "group-by",
@@ -885,7 +885,16 @@ INIT = Command(
         ),
         Option(
             "gpu-runner",
-            "Labels of the runners that test on a GPU. Empty: self-hosted, linux, x64 and the backend.",
+            "Labels of the runners that test on a GPU on x86_64-linux, or group:NAME. Empty: self-hosted, "
+            "linux, x64 and the backend.",
+            repeatable=True,
+            has_variable=False,
+        ),
+        Option(
+            "test-runner",
+            "Runner that tests a backend on a system, as in aarch64-linux.cuda=group:NAME, "
+            "aarch64-linux.cuda=self-hosted,arm64,cuda, or aarch64-linux.cuda=none: untested. For other "
+            "systems than x86_64-linux, the program asks if it is not given, else leaves it untested.",
             repeatable=True,
             has_variable=False,
         ),

@@ -104,7 +104,7 @@ def test_what_it_writes_is_whole_and_a_second_run_has_nothing_to_do(
             assert "org/kernel-actions" not in text.replace("acme/kernel-actions", "")
             assert "Copy it to" not in text
     own = settings.load(repository)
-    assert own.test_runner("x86_64-linux", "cuda") == ("self-hosted", "linux", "x64", "cuda")
+    assert own.test_runner("x86_64-linux", "cuda").labels == ("self-hosted", "linux", "x64", "cuda")
     # Neither the reference nor --yes is needed again.
     code, said, _ = initialize(repository)
     assert code == 0
@@ -173,7 +173,7 @@ def test_several_kernels_get_one_set_of_workflows_and_tags_of_their_own(
     code, said, error = initialize(tmp_path / "kernels" / "relu", USES, "--yes")
     assert code == 0, error
     assert settings.load(tmp_path / "kernels/gelu").tag_prefix == "gelu/"
-    assert settings.load(tmp_path / "kernels/relu").test_runner("x86_64-linux", "cuda")[-1] == "cuda"
+    assert settings.load(tmp_path / "kernels/relu").test_runner("x86_64-linux", "cuda").labels[-1] == "cuda"
     assert (tmp_path / ".github/workflows/release.yml").exists()
     assert "gelu" in said
 
@@ -301,7 +301,7 @@ def test_the_steps_are_those_of_this_repository(repository: Path, initialize: Ru
     assert "git rm -- .github/workflows/old.yml" in next(
         one["commands"][0] for title, one in steps.items() if title.startswith("Retire")
     )
-    assert settings.load(repository).test_runner("x86_64-linux", "cuda") == ("self-hosted", "linux", "h100")
+    assert settings.load(repository).test_runner("x86_64-linux", "cuda").labels == ("self-hosted", "linux", "h100")
 
 
 def test_json_writes_with_yes_alone(repository: Path, initialize: Run) -> None:
@@ -391,7 +391,7 @@ def test_every_template_is_filled_and_still_one_document() -> None:
 def test_steps_have_nothing_that_a_shell_would_take_amiss(repository: Path, initialize: Run) -> None:
     _, said, error = initialize(repository, USES, "--format=json", "--gpu-runner=self-hosted a;b")
     assert said == ""
-    assert "'a;b' is no label of a runner" in error
+    assert "'a;b' is not a label of a runner" in error
     _, said, _ = initialize(repository, USES, "--format=json", "--workflows=release")
     for step in json.loads(said)["steps"]:
         for command in step["commands"]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from kernel_actions import cli, settings
+from kernel_actions.settings import Runner
 
 from tests.golden import check_golden
 from tests.unit.kernels import CUDA
@@ -160,7 +161,7 @@ def test_untrusted_code_gets_hosted_runners_alone(
     ],
 )  # fmt: skip
 def test_which_runners_are_hosted(labels: tuple[str, ...], expected: bool) -> None:
-    assert settings.is_hosted(labels) is expected
+    assert settings.is_hosted(Runner(labels)) is expected
 
 
 @pytest.mark.parametrize(

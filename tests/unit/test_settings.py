@@ -40,9 +40,9 @@ tag-prefix = "kernels/relu/"
 
 def test_defaults_without_a_file(tmp_path: Path) -> None:
     found = settings.load(tmp_path)
-    assert found.build_runner("x86_64-linux", "cuda") == ("ubuntu-latest",)
-    assert found.test_runner("x86_64-linux", "cuda") == ("self-hosted", "linux", "x64", "cuda")
-    assert found.test_runner("aarch64-darwin", "metal") == ("macos-15",)
+    assert found.build_runner("x86_64-linux", "cuda").labels == ("ubuntu-latest",)
+    assert found.test_runner("x86_64-linux", "cuda").labels == ("self-hosted", "linux", "x64", "cuda")
+    assert found.test_runner("aarch64-darwin", "metal").labels == ("macos-15",)
 
 
 def test_backend_wins_over_system(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_backend_wins_over_system(tmp_path: Path) -> None:
         '[runners.test]\n"x86_64-linux" = "big"\n"x86_64-linux.cuda" = ["self-hosted", "h200"]\n'
     )
     found = settings.load(tmp_path)
-    assert found.test_runner("x86_64-linux", "cuda") == ("self-hosted", "h200")
-    assert found.test_runner("x86_64-linux", "cpu") == ("big",)
+    assert found.test_runner("x86_64-linux", "cuda").labels == ("self-hosted", "h200")
+    assert found.test_runner("x86_64-linux", "cpu").labels == ("big",)
 
 
 def test_file_of_the_repository_is_found_from_a_kernel_inside(tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_the_kernels_own_file_comes_before_that_of_the_repository(tmp_path: Path
         "skip": ("*-cu126-*",),
         "torch": ("2.12",),
     }
-    assert found.build_runner("x86_64-linux", "cpu") == ("big",)
-    assert found.test_runner("x86_64-linux", "cpu") == ("gpu",)
+    assert found.build_runner("x86_64-linux", "cpu").labels == ("big",)
+    assert found.test_runner("x86_64-linux", "cpu").labels == ("gpu",)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_what_the_kernel_says_in_general_comes_before_what_the_repository_says_o
     )
     found = settings.load(tmp_path / "one")
     assert found.limit("cuda").as_json() == {"timeout": 30, "cores": 4, "time_limit": "23m"}
-    assert found.test_runner("x86_64-linux", "cuda") == ("own",)
+    assert found.test_runner("x86_64-linux", "cuda").labels == ("own",)
 
 
 def test_a_link_to_nowhere_is_no_absent_file(tmp_path: Path) -> None:

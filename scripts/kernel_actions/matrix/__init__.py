@@ -164,7 +164,7 @@ def select(plan: KernelPlan, directory: str, own: Settings, selection: Selection
         reason = selection.reason_against(variant)
         runner = own.build_runner(variant.system, variant.backend)
         if reason is None and selection.untrusted and not settings.is_hosted(runner):
-            reason = f"is built on {', '.join(runner)}, which untrusted code does not get", None
+            reason = f"is built on {runner}, which untrusted code does not get", None
             held_back.add(variant.name)
         if reason is None:
             selected.append(variant)

@@ -144,7 +144,7 @@ def _counted(matrix: Matrix) -> str:
 
 def _job_rows(matrix: Matrix) -> list[tuple[str, ...]]:
     def row(job: Job) -> tuple[str, ...]:
-        return (job.name, ", ".join(job.runner), ", ".join(job.test_runner))
+        return (job.name, str(job.runner), str(job.test_runner))
 
     if len(matrix.kernels) == 1:
         return [row(job) for job in matrix.jobs]
