@@ -74,12 +74,15 @@ _PARENTS = re.compile(
 class Reads(NamedTuple):
     """What a kernel's build and tests can read.
 
-    ``folder`` is the kernel's. ``sources`` are the files and folders that build.toml names, ``outside`` those
-    that something in the folder leads to, each with that file, and ``mentioned`` the text of its Nix code,
-    its build.toml and its tests, by which a file for people turns out to be read after all.
+    ``root`` is the repository's folder, and ``folder`` the kernel's from there. ``include`` are the folders
+    of headers that build.toml names, and ``sources`` these and the files. ``outside`` is what something in
+    the folder leads to, each with that file, and ``mentioned`` the text of the kernel's Nix code, build.toml
+    and tests, by which a file for people turns out to be read after all.
     """
 
+    root: Path
     folder: PurePosixPath
+    include: tuple[PurePosixPath, ...]
     sources: frozenset[PurePosixPath]
     outside: dict[PurePosixPath, str]
     mentioned: str
@@ -122,7 +125,11 @@ class Reads(NamedTuple):
         if not path.is_relative_to(self.folder):
             return False
         own = path.relative_to(self.folder)
-        return own.parts[:1] != () and (own.parts[0] in _SOURCE_FOLDERS or self._is_source(path))
+        if own.parts[0] in _SOURCE_FOLDERS or self._is_source(path) or str(own) in self.mentioned:
+            return True
+        return any(
+            one.is_relative_to(path) for one in _Search(self.root, self.folder, self.include).included()
+        )
 
     def _is_source(self, path: PurePosixPath) -> bool:
         return any(part in self.sources for part in (path, *path.parents) if part != self.folder)
@@ -137,7 +144,7 @@ def of_kernel(kernel_dir: Path, root: Path) -> Reads:
     search = _Search(root, folder, include)
     search.run()
     sources = frozenset((*include, *(_normal(folder / name) for name in listed)))
-    return Reads(folder, sources, search.outside, "".join(search.texts))
+    return Reads(root, folder, include, sources, search.outside, "".join(search.texts))
 
 
 def _named(kernel_dir: Path) -> tuple[list[str], list[str]]:
@@ -178,6 +185,13 @@ class _Search:
             files = self._files(path) if path != ROOT and whole.is_dir() else iter((path,))
             for file in files:
                 self._look(file, is_own=False)
+
+    def included(self) -> Iterator[PurePosixPath]:
+        """Where the headers that the files of the folder include may be, whether or not they are there."""
+        for path in self._files(self._folder):
+            for match in _INCLUDE.finditer(self._read(path)) if path.suffix.lower() in _C else ():
+                for folder in (path.parent, self._folder, *self._include):
+                    yield _normal(folder / (match[1] or match[2]))
 
     def _files(self, folder: PurePosixPath) -> Iterator[PurePosixPath]:
         """The files below ``folder``; a link leads elsewhere, and is not followed."""

@@ -62,3 +62,17 @@ def nix_fetches(kernel_dir: Path) -> bool:
     except OSError:
         return False
     return _FETCHES.search(_COMMENT.sub(" ", text)) is not None
+
+
+def missing_around(path: Path) -> PurePosixPath | None:
+    """The submodule, from the repository's root, that ``path`` would be in if it had been fetched; ``None``
+    for what is in none, and in one that was."""
+    whole = Path(os.path.abspath(path))
+    root = next(
+        (one for one in whole.parents if os.path.exists(one / ".git") and (one / FILE_NAME).is_file()), None
+    )
+    if root is None:
+        return None
+    own = PurePosixPath(whole.relative_to(root).as_posix())
+    around = (one for one in listed(root) if own.is_relative_to(one))
+    return next((one for one in around if not is_fetched(root, one)), None)

@@ -301,7 +301,11 @@ def test_the_steps_are_those_of_this_repository(repository: Path, initialize: Ru
     assert "git rm -- .github/workflows/old.yml" in next(
         one["commands"][0] for title, one in steps.items() if title.startswith("Retire")
     )
-    assert settings.load(repository).test_runner("x86_64-linux", "cuda").labels == ("self-hosted", "linux", "h100")
+    assert settings.load(repository).test_runner("x86_64-linux", "cuda").labels == (
+        "self-hosted",
+        "linux",
+        "h100",
+    )
 
 
 def test_json_writes_with_yes_alone(repository: Path, initialize: Run) -> None:
