@@ -614,7 +614,7 @@ BUILDS = "name: Build\non: {event}\njobs:\n  b:\n    steps:\n      - run: nix bu
         (".github/workflows/all.yml", "on: push\njobs:\n  x:\n    uses: ./.github/workflows/build.yml\n"),
         (".github/workflows/after.yml", AFTER.format("[Build]")),
         (".github/workflows/after.yml", AFTER.format("\n      - Lint\n      - 'Build'")),
-        (".github/workflows/start.yml", "on: push\njobs: { x: { steps: [{ run: gh workflow run build.yml }] } }\n"),
+        (".github/workflows/start.yml", "jobs: { x: { steps: [{ run: gh workflow run build.yml }] } }\n"),
         (".github/scripts/dispatch.py", 'start("actions/workflows/build.yml/dispatches")\n'),
         ("scripts/dispatch.py", 'LINUX = "build.yml"\n'),
     ],
