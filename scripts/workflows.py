@@ -47,7 +47,10 @@ class Input(NamedTuple):
         """What it is unless it is given."""
         if self.beside:
             return ""
-        return "" if self.old.startswith("${{") else str(yaml.safe_load(self.old.partition(": ")[2]))
+        if self.old.startswith("${{"):
+            return ""
+        value = yaml.safe_load(self.old.partition(": ")[2])
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
     def put_into(self, text: str) -> str:
         """``text`` with the input in place of what it is for. Raises ``ValueError`` where that is missing."""
@@ -90,16 +93,22 @@ _HUB = Input("hub", "Address of the Hub, in place of the variable KERNEL_HUB", "
 _SCOPE = Input("scope", "Which variants: pr (one for each backend and system), release or all", "scope: pr")
 _ONLY = Input("only", "Variants to build, as globs; all unless given", _SCOPE.old, beside=True)
 _TESTS = Input("test-environment", "Where the tests run: pip, nix or current", "environment: pip")
+_SUBMODULES = Input(
+    "submodules",
+    "Whether checkouts that build, test or check have submodules: false, true or recursive. Nix itself "
+    "fetches those of a flake.nix with `inputs.self.submodules = true`",
+    "submodules: false",
+)
 _CACHE = ("NIX_CACHE_TOKEN", "Token for the binary cache that the variable NIX_CACHE names")
 _TOKEN = ("HF_TOKEN", "Token for the Hub, which a trusted publisher does not need")
 
 REUSABLES: Mapping[str, Reusable] = {
-    "benchmark": Reusable((_KERNEL, _HUB)),
-    "build-and-test": Reusable((_KERNEL, _ONLY, _SCOPE, _TESTS), (_CACHE,)),
+    "benchmark": Reusable((_KERNEL, _SUBMODULES, _HUB)),
+    "build-and-test": Reusable((_KERNEL, _ONLY, _SCOPE, _TESTS, _SUBMODULES), (_CACHE,)),
     "freshness": Reusable((_KERNEL, _HUB)),
     "kernels-lock": Reusable((_HUB,)),
-    "pr-compliance": Reusable((_KERNEL,)),
-    "release": Reusable((_KERNEL, _TESTS, _HUB), (_TOKEN, _CACHE)),
+    "pr-compliance": Reusable((_KERNEL, _SUBMODULES)),
+    "release": Reusable((_KERNEL, _TESTS, _SUBMODULES, _HUB), (_TOKEN, _CACHE)),
     "rollback": Reusable((_KERNEL, _HUB), (_TOKEN,)),
 }
 

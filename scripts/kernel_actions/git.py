@@ -160,14 +160,20 @@ def changed_since(directory: Path, reference: str) -> tuple[str, ...]:
 def raw_difference(directory: Path, reference: str) -> tuple[str, str] | None:
     """The common ancestor of ``reference`` and the checked-out commit, and how the tracked files of the
     folder differ from it, as ``git diff --raw -z`` lists them; ``None`` where there is none."""
-    base = _ask(directory, "merge-base", f"{reference}^{{commit}}", "HEAD")
+    base = common_ancestor(directory, reference)
     if base is None:
         return None
     listed = _ask(
         directory, "diff", "--raw", "-z", "--no-abbrev", "--no-renames", "--no-ext-diff",
-        "--ignore-submodules=dirty", base.split()[0], "--", ":/",
+        "--ignore-submodules=dirty", base, "--", ":/",
     )  # fmt: skip
-    return None if listed is None else (base.split()[0], listed)
+    return None if listed is None else (base, listed)
+
+
+def common_ancestor(directory: Path, reference: str) -> str | None:
+    """The common ancestor of ``reference`` and the checked-out commit; ``None`` where there is none."""
+    base = _ask(directory, "merge-base", f"{reference}^{{commit}}", "HEAD")
+    return None if base is None else base.split()[0]
 
 
 def contains(directory: Path, commit: str, ancestor: str) -> bool:

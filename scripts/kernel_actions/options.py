@@ -244,8 +244,8 @@ MATRIX = Command(
         ),
         Option(
             "changed-since",
-            "Plan only kernels that the changes since this commit or branch concern, as in origin/main. "
-            "A changed file outside of them concerns all in the nearest folder around it that has kernels.",
+            "Plan only the kernels whose builds or tests can read what has changed since this commit or "
+            "branch, as in origin/main. docs/planning.md says which files those are.",
         ),
         Option(
             "group-by",
@@ -290,7 +290,11 @@ MATRIX = Command(
         Output("test-count", "Number of jobs in tests. Skip the test job when it is 0."),
         Output("held-back", "Number of variants that untrusted keeps from being built or tested."),
         Output("variants", "The planned variants, as kernel/variant: what test's expect takes."),
-        Output("kernels", 'The planned kernels, as {"include": [{"kernel": ..., "dir": ...}]}.'),
+        Output(
+            "kernels",
+            "The kernels to check: those planned, and those with any changed file in their folder, as "
+            '{"include": [{"kernel": ..., "dir": ...}]}.',
+        ),
         Output("filtered", "What was left out, as a JSON list, each with its reason."),
         Output("builder", "The builder's repository and commit, as JSON; null where kernels have several."),
     ),
@@ -881,7 +885,16 @@ INIT = Command(
         ),
         Option(
             "gpu-runner",
-            "Labels of the runners that test on a GPU. Empty: self-hosted, linux, x64 and the backend.",
+            "Labels of the runners that test on a GPU on x86_64-linux, or group:NAME. Empty: self-hosted, "
+            "linux, x64 and the backend.",
+            repeatable=True,
+            has_variable=False,
+        ),
+        Option(
+            "test-runner",
+            "Runner that tests a backend on a system, as in aarch64-linux.cuda=group:NAME, "
+            "aarch64-linux.cuda=self-hosted,arm64,cuda, or aarch64-linux.cuda=none: untested. For other "
+            "systems than x86_64-linux, the program asks if it is not given, else leaves it untested.",
             repeatable=True,
             has_variable=False,
         ),

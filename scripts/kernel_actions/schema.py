@@ -89,7 +89,7 @@ class Named(NamedTuple):
     name: str
     pattern: str
     hint: str
-    of: Table | TextOrList
+    of: Table | TextOrList | TextsOrTable
     what: str = "a table of tables"
 
 
@@ -118,7 +118,14 @@ class TextOrTable(NamedTuple):
     what: str
 
 
-Form = Text | Whole | Flag | Anything | Table | Named | List | TextOrList | TextOrTable
+class TextsOrTable(NamedTuple):
+    """A string, a list of them, or a table."""
+
+    texts: TextOrList
+    table: Table
+
+
+Form = Text | Whole | Flag | Anything | Table | Named | List | TextOrList | TextOrTable | TextsOrTable
 
 
 class Key(NamedTuple):
@@ -361,6 +368,11 @@ def _check_value(file: TomlFile, path: KeyPath, form: Form, value: Any, edition:
             yield from _check_text(file, path, form.text, value)
         else:
             yield _wrong(file, path, value, form.what, form.hint)
+    elif isinstance(form, TextsOrTable):
+        known = [key.name for key in form.table.keys]
+        # As of a name with dots and without quotes, whose last part was to be part of it.
+        is_meant = isinstance(value, dict) and any(nearest(name, known) for name in list(value)[:_MOST_NAMES])
+        yield from _check_value(file, path, form.table if is_meant else form.texts, value, edition)
     elif isinstance(form, TextOrTable):
         if not isinstance(value, dict):
             yield from _check_text(file, path, form.text, value)
@@ -501,6 +513,9 @@ def _form_schema(form: Form, edition: int) -> dict[str, Any]:
     if isinstance(form, TextOrList):
         several = {"type": "array", "items": _text_schema(form.text), "minItems": form.least}
         return {"anyOf": [_text_schema(form.text), several]}
+    if isinstance(form, TextsOrTable):
+        texts = _form_schema(form.texts, edition)["anyOf"]
+        return {"anyOf": [*texts, _table_schema(form.table, edition)]}
     if isinstance(form, TextOrTable):
         return {"anyOf": [_form_schema(form.text, edition), _table_schema(form.table, edition)]}
     if isinstance(form, Whole):

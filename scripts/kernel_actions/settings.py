@@ -17,21 +17,53 @@ from kernel_actions import schema, toml_file
 from kernel_actions.errors import Place
 from kernel_actions.manifest import BACKENDS
 from kernel_actions.named_tuple import NamedTuple
-from kernel_actions.schema import NOT_EMPTY, Key, List, Named, Table, Text, TextOrList, Whole
+from kernel_actions.schema import (
+    NOT_EMPTY,
+    Key,
+    List,
+    Named,
+    Table,
+    Text,
+    TextOrList,
+    TextsOrTable,
+    Whole,
+)  # fmt: skip
 from kernel_actions.toml_file import TomlFile
 
 FILE_NAME = "kernel-actions.toml"
+# Before any edition: this file has none.
+_ALWAYS = -1
 
-Labels = tuple[str, ...]
+
+class Runner(NamedTuple):
+    """Where a job runs: the ``labels`` that its runner has, all of them, in the ``group``, if one is
+    named."""
+
+    labels: tuple[str, ...]
+    group: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join((*((f"group {self.group}",) if self.group else ()), *self.labels))
+
+    def as_json(self) -> list[str] | dict[str, str | list[str]]:
+        """As `runs-on` takes it, from an expression too: a list of labels, or a mapping with a group.
+
+        Read in workflow-parser/src/workflow-v1.0.json of actions/languageservices at 4043eda1: ``runs-on`` is
+        a string, a sequence of them, or a mapping of ``group`` and ``labels``. GitHub itself was not asked.
+        """
+        if not self.group:
+            return list(self.labels)
+        return {"group": self.group, **({"labels": list(self.labels)} if self.labels else {})}
+
 
 # Hosted runners of GitHub, where no label is configured.
-_HOSTED: Mapping[str, Labels] = {
-    "x86_64-linux": ("ubuntu-latest",),
-    "aarch64-linux": ("ubuntu-24.04-arm",),
-    "aarch64-darwin": ("macos-15",),
+_HOSTED: Mapping[str, Runner] = {
+    "x86_64-linux": Runner(("ubuntu-latest",)),
+    "aarch64-linux": Runner(("ubuntu-24.04-arm",)),
+    "aarch64-darwin": Runner(("macos-15",)),
 }
 # Labels that the runner program gives itself on each system.
-_SELF_HOSTED: Mapping[str, Labels] = {
+_SELF_HOSTED: Mapping[str, tuple[str, ...]] = {
     "x86_64-linux": ("self-hosted", "linux", "x64"),
     "aarch64-linux": ("self-hosted", "linux", "arm64"),
     "aarch64-darwin": ("self-hosted", "macos", "arm64"),
@@ -57,20 +89,55 @@ def _selector(name: str, description: str, example: str) -> Key:
     return Key(name, texts, description, example=[example])
 
 
+# convertRunsOn in workflow-parser/src/model/converter/job/runs-on.ts of actions/languageservices at 4043eda1.
+GROUP = Text(
+    what="the name of a runner group",
+    pattern=rf"(?!.*/.*/)(?![^/]*/$)((org|organization|ent|enterprise)/|(?!.*/)){NOT_EMPTY}",
+    hint='as in group = "gpus", or "organization/gpus" for the one of that level',
+    longest=200,
+)
+
+
 def _runners(name: str, description: str, example: Mapping[str, list[str]]) -> Key:
-    labels = Named(
+    label = Text(what="a runner's label", pattern=NOT_EMPTY)
+    hint = 'as in "x86_64-linux.cuda" = ["self-hosted", "gpu"], with the quotes, or = { group = "gpus" }'
+    runner = TextsOrTable(
+        TextOrList(label, what="a list of runner labels, or a table with a group", hint=hint, least=1),
+        Table(
+            (
+                Key("group", GROUP, "The runner group.", required_from=_ALWAYS, example="gpus"),
+                Key(
+                    "labels",
+                    TextOrList(label, what="a list of runner labels", hint='as in labels = ["gpu"]'),
+                    "Labels that the runner has as well.",
+                    example=["gpu"],
+                ),
+            )
+        ),
+    )
+    runners = Named(
         "a system, or a system and a backend",
         pattern=f"({'|'.join(_HOSTED)})(\\.({'|'.join(BACKENDS)}))?",
         hint=f'one of {", ".join(_HOSTED)}, alone or as in "x86_64-linux.cuda"',
-        of=TextOrList(
-            Text(what="a runner's label", pattern=NOT_EMPTY),
-            what="a list of runner labels",
-            hint='as in "x86_64-linux.cuda" = ["self-hosted", "gpu"], with the quotes',
-            least=1,
-        ),
+        of=runner,
         what="a table",
     )
-    return Key(name, labels, description, example=example)
+    return Key(name, runners, description, example=example)
+
+
+def _paths(name: str, description: str, example: list[str]) -> Key:
+    globs = TextOrList(
+        Text(
+            what="a glob of paths",
+            # Paths have slashes, and start at a folder of the repository.
+            pattern=rf"(?!/)(?!.*\\){NOT_EMPTY}",
+            hint=f"with slashes, relative to the folder, as in {example[0]}",
+            longest=200,
+        ),
+        what="a list of globs of paths",
+        hint=f'as in {name} = ["{example[0]}"]',
+    )
+    return Key(name, globs, description, example=example)
 
 
 _LIMITS = (
@@ -103,8 +170,6 @@ _SELECTORS = (
     _selector("systems", "Plan only these systems, as `matrix --systems` does.", "x86_64-linux"),
     _selector("torch", "Plan only these Torch versions, as `matrix --torch` does.", "2.13"),
 )
-# Before any edition: this file has none.
-_ALWAYS = -1
 # A rule of compliance, by its number or by its name.
 _RULE = Text(
     what="a rule of compliance",
@@ -153,6 +218,28 @@ SELECTORS = tuple(key.name for key in _SELECTORS)
 # All that kernel-actions.toml may say; docs/kernel-actions.schema.json is made from this.
 SETTINGS_TOML = Table(
     (
+        Key(
+            "changes",
+            Table(
+                (
+                    _paths(
+                        "plan",
+                        "Files whose change plans the kernel, beside those that its builds and tests read: "
+                        "globs, relative to the kernel's folder, and in .github/kernel-actions.toml to the "
+                        "folder that holds .github. `*` stays within a folder, `**` does not, and a folder "
+                        "stands for all that is in it.",
+                        ["../common/**", "CARD.md"],
+                    ),
+                    _paths(
+                        "ignore",
+                        "Files whose change plans nothing, whatever reads them; where both match, `plan` "
+                        "counts.",
+                        ["tools/**"],
+                    ),
+                )
+            ),
+            "Which changed files plan a kernel, for `matrix --changed-since`.",
+        ),
         Key(
             "compliance",
             Table(
@@ -242,13 +329,14 @@ SETTINGS_TOML = Table(
                 (
                     _runners(
                         "build",
-                        "Labels of the runners that build, by system, or by system and backend. Compiling "
-                        "needs no GPU.",
+                        "Labels of the runners that build, or their group, by system, or by system and "
+                        "backend. Compiling needs no GPU.",
                         {"x86_64-linux": ["self-hosted", "linux", "x64", "nix"]},
                     ),
                     _runners(
                         "test",
-                        "Labels of the runners that test, by system, or by system and backend.",
+                        "Labels of the runners that test, or their group, by system, or by system and "
+                        "backend.",
                         {"x86_64-linux.cuda": ["self-hosted", "linux", "x64", "gpu"]},
                     ),
                 )
@@ -353,6 +441,13 @@ class Selector(NamedTuple):
     where: Place
 
 
+class PathGlob(NamedTuple):
+    """A glob of ``[changes]``, and the ``folder`` at which it starts."""
+
+    folder: Path
+    pattern: str
+
+
 class Waiver(NamedTuple):
     """Findings of a rule that are accepted until the end of a day, as in ``2027-03-31``.
 
@@ -372,19 +467,20 @@ class Waiver(NamedTuple):
 class Settings(NamedTuple):
     """What kernel-actions.toml says.
 
-    ``build_runners`` and ``test_runners`` map ``<system>.<backend>`` or ``<system>`` to labels.
+    ``build_runners`` and ``test_runners`` map ``<system>.<backend>`` or ``<system>`` to runners.
     ``demo`` is a Python file that the pipeline calls with the loaded kernel. ``tag_prefix`` is what
     stands before ``vX.Y.Z`` in the names of the kernel's git tags. ``limits`` are by backend, with the
     empty string for none. ``selectors`` are those of ``SELECTORS`` that ``[matrix]`` has. ``allow_untested``
     maps globs of variants' names to why those may go untested; ``test_requirements`` are packages that
     the tests take, and ``test_variables`` the variables that they get. ``severities`` are those of rules of
     compliance, each with where that is said, and ``waivers`` what is accepted of their findings.
+    ``changes_plan`` and ``changes_ignore`` are the globs of ``[changes]``.
     """
 
     demo: str | None = None
     tag_prefix: str = ""
-    build_runners: Mapping[str, Labels] = MappingProxyType({})
-    test_runners: Mapping[str, Labels] = MappingProxyType({})
+    build_runners: Mapping[str, Runner] = MappingProxyType({})
+    test_runners: Mapping[str, Runner] = MappingProxyType({})
     limits: Mapping[str, Limits] = MappingProxyType({})
     selectors: Mapping[str, Selector] = MappingProxyType({})
     allow_untested: Mapping[str, str] = MappingProxyType({})
@@ -392,30 +488,37 @@ class Settings(NamedTuple):
     test_variables: tuple[str, ...] = ()
     severities: Mapping[str, tuple[Literal["error", "warning"], Place]] = MappingProxyType({})
     waivers: tuple[Waiver, ...] = ()
+    changes_plan: tuple[PathGlob, ...] = ()
+    changes_ignore: tuple[PathGlob, ...] = ()
 
     def limit(self, backend: str) -> Limits:
         """The limits of a job of ``backend``: its own, else those of all."""
         return self.limits.get(backend, self.limits.get("", _NO_LIMITS))
 
-    def build_runner(self, system: str, backend: str) -> Labels:
-        """Labels of the runner that builds: compiling needs no GPU, so a hosted one will do."""
-        return _chosen(self.build_runners, system, backend) or _HOSTED.get(system, ("self-hosted", system))
+    def build_runner(self, system: str, backend: str) -> Runner:
+        """The runner that builds: compiling needs no GPU, so a hosted one will do."""
+        hosted = _HOSTED.get(system, Runner(("self-hosted", system)))
+        return _chosen(self.build_runners, system, backend) or hosted
 
-    def test_runner(self, system: str, backend: str) -> Labels:
-        """Labels of the runner that tests: with a GPU where the backend needs one."""
+    def test_runner(self, system: str, backend: str) -> Runner:
+        """The runner that tests: with a GPU where the backend needs one."""
         chosen = _chosen(self.test_runners, system, backend)
         if chosen:
             return chosen
         if backend in GPU_BACKENDS:
-            return (*_SELF_HOSTED.get(system, ("self-hosted", system)), backend)
+            return Runner((*_SELF_HOSTED.get(system, ("self-hosted", system)), backend))
         return self.build_runner(system, backend)
 
 
-def is_hosted(labels: Labels) -> bool:
-    """Whether a job with these labels can only run on a runner that GitHub hosts."""
+def is_hosted(runner: Runner) -> bool:
+    """Whether a job for this runner can only run on one that GitHub hosts. A group may have any."""
     import re
 
-    return len(labels) == 1 and re.fullmatch(_HOSTED_LABEL, labels[0]) is not None
+    return (
+        not runner.group
+        and len(runner.labels) == 1
+        and re.fullmatch(_HOSTED_LABEL, runner.labels[0]) is not None
+    )
 
 
 def load(kernel_dir: Path, known: dict[Path, Mapping[str, Any]] | None = None) -> Settings:
@@ -438,11 +541,13 @@ def load(kernel_dir: Path, known: dict[Path, Mapping[str, Any]] | None = None) -
     merged["severities"] = {**general.get("severities", {}), **found.get("severities", {})}
     shared = tuple(waiver._replace(is_own=False) for waiver in general.get("waivers", ()))
     merged["waivers"] = (*found.get("waivers", ()), *shared)
+    for name in ("changes_plan", "changes_ignore"):
+        merged[name] = (*found.get(name, ()), *general.get(name, ()))
     for name in ("build_runners", "test_runners"):
         ours = found.get(name, {})
         # What the kernel says of a system is about all of its backends.
         theirs = {
-            key: labels for key, labels in general.get(name, {}).items() if key.partition(".")[0] not in ours
+            key: runner for key, runner in general.get(name, {}).items() if key.partition(".")[0] not in ours
         }
         merged[name] = {**theirs, **ours}
     ours, theirs = found.get("limits", {}), general.get("limits", {})
@@ -483,8 +588,8 @@ def _read(path: Path) -> dict[str, Any]:
     limits = values.get("limits", {})
     own = {name: Limits(**limits[name]) for name in BACKENDS if name in limits}
     found: dict[str, Any] = {
-        "build_runners": _labels(values.get("runners", {}).get("build", {})),
-        "test_runners": _labels(values.get("runners", {}).get("test", {})),
+        "build_runners": _read_runners(values.get("runners", {}).get("build", {})),
+        "test_runners": _read_runners(values.get("runners", {}).get("test", {})),
         "limits": {"": Limits(**{name: one for name, one in limits.items() if name not in own}), **own},
         "selectors": {
             name: Selector(_texts(value), file.place(("matrix", name)))
@@ -498,6 +603,9 @@ def _read(path: Path) -> dict[str, Any]:
     for key, name in (("requirements", "test_requirements"), ("environment-variables", "test_variables")):
         if key in test:
             found[name] = _texts(test[key])
+    for key, patterns in values.get("changes", {}).items():
+        folder = path.parent.parent if path.parent.name == ".github" else path.parent
+        found[f"changes_{key}"] = tuple(PathGlob(folder, pattern) for pattern in _texts(patterns))
     if "compliance" in values:
         found |= _compliance(file)
     if "demo" in values.get("pipeline", {}):
@@ -529,13 +637,18 @@ def _compliance(file: TomlFile) -> dict[str, Any]:
     }
 
 
-def _labels(values: Mapping[str, Any]) -> dict[str, Labels]:
-    return {name: _texts(labels) for name, labels in values.items()}
+def _read_runners(values: Mapping[str, Any]) -> dict[str, Runner]:
+    return {
+        name: Runner(_texts(value.get("labels", [])), value["group"])
+        if isinstance(value, dict)
+        else Runner(_texts(value))
+        for name, value in values.items()
+    }
 
 
 def _texts(value: str | list[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _chosen(runners: Mapping[str, Labels], system: str, backend: str) -> Labels | None:
+def _chosen(runners: Mapping[str, Runner], system: str, backend: str) -> Runner | None:
     return runners.get(f"{system}.{backend}") or runners.get(system)

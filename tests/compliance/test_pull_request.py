@@ -283,6 +283,9 @@ def test_a_kernel_in_a_folder_is_checked_with_what_all_share(tmp_path: Path) -> 
     assert [one.rule.id for one in found.findings if one.rule.id.startswith("KA4")] == [
         "KA406", "KA403", "KA408",
     ]  # fmt: skip
+    # What all share is told once, with the first kernel that the pull request changes.
+    found = _check(tmp_path / "kernels/two")
+    assert [one.rule.id for one in found.findings if one.rule.id.startswith("KA4")] == ["KA403", "KA408"]
 
 
 def test_hostile_names_and_contents(repository: Path) -> None:

@@ -34,9 +34,14 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.check_output(["git", *identity, *arguments], cwd=folder, text=True)
 
 
-def add_kernel(folder: Path, name: str = "relu", backends: str = '"cpu", "cuda"') -> Path:
+def add_kernel(
+    folder: Path, name: str = "relu", backends: str = '"cpu", "cuda"', *, compiled_for: str = "cpu"
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "build.toml").write_text(BUILD.format(name=name, backends=backends))
+    text = BUILD.format(name=name, backends=backends).replace(
+        'backend = "cpu"', f'backend = "{compiled_for}"'
+    )
+    (folder / "build.toml").write_text(text)
     return folder
 
 

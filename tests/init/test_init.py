@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import io
 import json
 import os
@@ -104,7 +105,7 @@ def test_what_it_writes_is_whole_and_a_second_run_has_nothing_to_do(
             assert "org/kernel-actions" not in text.replace("acme/kernel-actions", "")
             assert "Copy it to" not in text
     own = settings.load(repository)
-    assert own.test_runner("x86_64-linux", "cuda") == ("self-hosted", "linux", "x64", "cuda")
+    assert own.test_runner("x86_64-linux", "cuda").labels == ("self-hosted", "linux", "x64", "cuda")
     # Neither the reference nor --yes is needed again.
     code, said, _ = initialize(repository)
     assert code == 0
@@ -173,7 +174,7 @@ def test_several_kernels_get_one_set_of_workflows_and_tags_of_their_own(
     code, said, error = initialize(tmp_path / "kernels" / "relu", USES, "--yes")
     assert code == 0, error
     assert settings.load(tmp_path / "kernels/gelu").tag_prefix == "gelu/"
-    assert settings.load(tmp_path / "kernels/relu").test_runner("x86_64-linux", "cuda")[-1] == "cuda"
+    assert settings.load(tmp_path / "kernels/relu").test_runner("x86_64-linux", "cuda").labels[-1] == "cuda"
     assert (tmp_path / ".github/workflows/release.yml").exists()
     assert "gelu" in said
 
@@ -301,7 +302,11 @@ def test_the_steps_are_those_of_this_repository(repository: Path, initialize: Ru
     assert "git rm -- .github/workflows/old.yml" in next(
         one["commands"][0] for title, one in steps.items() if title.startswith("Retire")
     )
-    assert settings.load(repository).test_runner("x86_64-linux", "cuda") == ("self-hosted", "linux", "h100")
+    assert settings.load(repository).test_runner("x86_64-linux", "cuda").labels == (
+        "self-hosted",
+        "linux",
+        "h100",
+    )
 
 
 def test_json_writes_with_yes_alone(repository: Path, initialize: Run) -> None:
@@ -391,7 +396,7 @@ def test_every_template_is_filled_and_still_one_document() -> None:
 def test_steps_have_nothing_that_a_shell_would_take_amiss(repository: Path, initialize: Run) -> None:
     _, said, error = initialize(repository, USES, "--format=json", "--gpu-runner=self-hosted a;b")
     assert said == ""
-    assert "'a;b' is no label of a runner" in error
+    assert "'a;b' is not a label of a runner" in error
     _, said, _ = initialize(repository, USES, "--format=json", "--workflows=release")
     for step in json.loads(said)["steps"]:
         for command in step["commands"]:
@@ -451,3 +456,259 @@ def test_a_folder_that_cannot_be_written_is_one_error(repository: Path, initiali
     code, _, error = initialize(repository, USES, "--yes")
     repository.chmod(0o755)
     assert code == 3 and error.count("\n") == 1
+
+
+# --- Where GPU backends are tested ---
+
+LOCK = (Path(__file__).parents[2] / "flake.lock").read_text()
+ARM_CUDA = "torch213-cxx11-cu130-aarch64-linux"
+
+
+@pytest.fixture
+def compiled(repository: Path) -> Path:
+    """A repository of one kernel that is compiled for CUDA, and locked: it has variants for two systems."""
+    add_kernel(repository, compiled_for="cuda")
+    (repository / "flake.lock").write_text(LOCK)
+    (repository / "flake.nix").write_text("{ outputs = _: { }; }\n")
+    return repository
+
+
+def _allowed(own: settings.Settings, variant: str) -> list[str]:
+    return [why for glob, why in own.allow_untested.items() if fnmatch.fnmatchcase(variant, glob)]
+
+
+def test_no_job_waits_for_a_runner_that_nobody_has_named(compiled: Path, initialize: Run) -> None:
+    _, said, _ = initialize(compiled, USES, "--yes")
+    own = settings.load(compiled)
+    # What is not named goes untested on a runner that there is, and every summary says why.
+    assert settings.is_hosted(own.test_runner("aarch64-linux", "cuda"))
+    assert _allowed(own, ARM_CUDA) == ["none of our runners has such a GPU"]
+    assert _allowed(own, "torch213-cxx11-cu130-x86_64-linux") == []
+    assert "Name a runner that tests cuda on aarch64-linux, if you have one" in said
+    assert "Have a runner with the labels self-hosted, linux, x64, cuda" in said
+    # A second run keeps what is there.
+    before = files(compiled)
+    assert initialize(compiled, "--yes")[0] == 0
+    assert files(compiled) == before
+
+
+@pytest.mark.parametrize(
+    ("answer", "runner"),
+    [
+        ("self-hosted linux arm64 gh200", settings.Runner(("self-hosted", "linux", "arm64", "gh200"))),
+        ("group:arm-gpus", settings.Runner((), "arm-gpus")),
+        ("group:arm-gpus, gh200", settings.Runner(("gh200",), "arm-gpus")),
+    ],
+)
+def test_it_asks_who_tests_on_other_systems_and_writes_the_answer(
+    compiled: Path, initialize: Run, monkeypatch: pytest.MonkeyPatch, answer: str, runner: settings.Runner
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\ny\n"))
+    code, said, _ = initialize(compiled, USES)
+    assert code == 0
+    assert "Which runner tests cuda on aarch64-linux?" in said
+    own = settings.load(compiled)
+    assert own.test_runner("aarch64-linux", "cuda") == runner
+    assert _allowed(own, ARM_CUDA) == []
+    assert "Name a runner that tests" not in said
+    # What was answered is not asked again, and stays.
+    monkeypatch.setattr("sys.stdin", Terminal(""))
+    code, said, _ = initialize(compiled)
+    assert "Which runner" not in said and "Nothing to do" in said
+
+
+def test_an_answer_can_be_a_reason(compiled: Path, initialize: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal('none: the "Grace" machines come in spring \U0001f331\ny\n'))
+    assert initialize(compiled, USES)[0] == 0
+    own = settings.load(compiled)
+    assert _allowed(own, ARM_CUDA) == ['the "Grace" machines come in spring \U0001f331']
+
+
+def test_runners_can_be_given(compiled: Path, initialize: Run) -> None:
+    code, said, _ = initialize(
+        compiled,
+        USES,
+        "--yes",
+        "--gpu-runner=group:h100s",
+        "--test-runner=aarch64-linux.cuda=self-hosted,gh200",
+    )
+    assert code == 0
+    own = settings.load(compiled)
+    assert own.test_runner("x86_64-linux", "cuda") == settings.Runner((), "h100s")
+    assert own.test_runner("aarch64-linux", "cuda") == settings.Runner(("self-hosted", "gh200"))
+    assert "Have a runner in the group h100s that this repository may use" in said
+    assert "https://github.com/organizations/acme/settings/actions/runner-groups" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--test-runner=aarch64-linux.rocm=gpu", "not SYSTEM.BACKEND=RUNNER of a GPU backend"),
+        ("--test-runner=aarch64-linux.cuda", "not SYSTEM.BACKEND=RUNNER of a GPU backend"),
+        ("--test-runner=aarch64-linux.cuda=a;b", "'a;b' is not a label of a runner"),
+        ("--gpu-runner=group:a/b/c", "has no name of a single runner group"),
+        ("--gpu-runner=group:a group:b", "has no name of a single runner group"),
+    ],
+)
+def test_a_runner_that_cannot_be_one_is_one_error(
+    compiled: Path, initialize: Run, option: str, message: str
+) -> None:
+    code, _, error = initialize(compiled, USES, "--yes", option)
+    assert (code, error.count("\n")) == (2, 1)
+    assert message in error
+    assert not (compiled / "kernel-actions.toml").exists()
+
+
+def test_settings_that_are_edited_say_what_a_runner_is_for(compiled: Path, initialize: Run) -> None:
+    (compiled / "kernel-actions.toml").write_text("[limits]\ntimeout = 60\n")
+    _, said, _ = initialize(compiled, USES, "--yes")
+    # They leave the default, for which a job would wait: that is said.
+    assert "Have a runner with the labels self-hosted, linux, arm64, cuda" in said
+
+
+# --- What there is ---
+
+
+def test_a_kernel_that_is_not_locked_is_named(repository: Path, initialize: Run) -> None:
+    _, said, _ = initialize(repository, USES, "--dry-run")
+    assert "without flake.lock, so that nothing can be planned: relu" in said
+    assert "1. Lock the builder, and commit flake.lock" in said
+    assert "$ nix flake lock ./." in said
+    (repository / "flake.lock").write_text(LOCK)
+    assert "flake.lock" not in initialize(repository, USES, "--dry-run")[1].partition("What is left")[2]
+
+
+@pytest.mark.parametrize(
+    ("address", "is_said", "is_assumed"),
+    [
+        ("git@gitlab.com:acme/relu.git", True, False),
+        ("https://huggingface.co/acme/relu", True, False),
+        ("https://gitlab.example.org/acme/relu", True, False),
+        ("https://codeberg.org/acme/relu.git", True, False),
+        ("/srv/git/relu.git", True, False),
+        ("git@github.com:acme/relu.git", False, False),
+        ("https://acme.ghe.com/acme/relu", False, False),
+        ("https://github.example.org/acme/relu", False, False),
+        ("ssh://git@git.example.org/acme/relu.git", False, True),
+    ],
+)
+def test_an_origin_that_is_not_on_github_is_said(
+    repository: Path, initialize: Run, address: str, is_said: bool, is_assumed: bool
+) -> None:
+    git(repository, "remote", "set-url", "origin", address)
+    _, said, _ = initialize(repository, USES, "--dry-run")
+    assert (f"origin is {address}, which is not on GitHub" in said) is is_said
+    assert ("gh repo create OWNER/REPO --source . --remote github --push" in said) is is_said
+    assert ("See that git.example.org is a GitHub Enterprise Server" in said) is is_assumed
+    if is_said:
+        assert "gitlab.com/acme" not in said.partition("What is left to do")[2].replace(address, "")
+
+
+AFTER = "on:\n  workflow_run:\n    workflows: {}\n    types: [completed]\n"
+BUILDS = "name: Build\non: {event}\njobs:\n  b:\n    steps:\n      - run: nix build .#ci\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (".github/workflows/all.yml", "on: push\njobs:\n  x:\n    uses: ./.github/workflows/build.yml\n"),
+        (".github/workflows/after.yml", AFTER.format("[Build]")),
+        (".github/workflows/after.yml", AFTER.format("\n      - Lint\n      - 'Build'")),
+        (".github/workflows/start.yml", "jobs: { x: { steps: [{ run: gh workflow run build.yml }] } }\n"),
+        (".github/scripts/dispatch.py", 'start("actions/workflows/build.yml/dispatches")\n'),
+        ("scripts/dispatch.py", 'LINUX = "build.yml"\n'),
+    ],
+)  # fmt: skip
+def test_a_workflow_that_others_start_is_not_to_be_removed(
+    repository: Path, initialize: Run, path: str, text: str
+) -> None:
+    write_files(
+        repository, {".github/workflows/build.yml": BUILDS.format(event="workflow_dispatch"), path: text}
+    )
+    _, said, _ = initialize(repository, USES, "--dry-run")
+    assert "git rm" not in said
+    assert "Keep build.yml until nothing starts it" in said
+    assert f"{PurePosixPath(path).name} starts it" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (".github/workflows/other.yml", "on: push\n# uses: ./.github/workflows/build.yml\n"),
+        (".github/workflows/after.yml", AFTER.format("[Build Docs]")),
+        (
+            ".github/workflows/rebuild.yml",
+            "on: push\njobs:\n  x:\n    uses: ./.github/workflows/prebuild.yml\n",
+        ),
+        ("README.md", "![Build](actions/workflows/build.yml/badge.svg)\n"),
+        (".github/scripts/test_dispatch.py", 'assert "build.yml"\n'),
+    ],
+)
+def test_one_that_nothing_starts_is(repository: Path, initialize: Run, path: str, text: str) -> None:
+    write_files(repository, {".github/workflows/build.yml": BUILDS.format(event="push"), path: text})
+    assert "git rm -- .github/workflows/build.yml" in initialize(repository, USES, "--dry-run")[1]
+
+
+def test_those_that_start_each_other_go_together(repository: Path, initialize: Run) -> None:
+    calls = BUILDS.format(event="push") + "  c:\n    uses: ./.github/workflows/build.yml\n"
+    write_files(
+        repository,
+        {
+            ".github/workflows/build.yml": BUILDS.format(event="workflow_call"),
+            ".github/workflows/calls.yml": calls.replace("name: Build", "name: All"),
+        },
+    )
+    said = initialize(repository, USES, "--dry-run")[1]
+    assert "git rm -- .github/workflows/build.yml .github/workflows/calls.yml" in said
+
+
+def test_files_of_many_kernels_that_come_to_the_same_are_shown_once(tmp_path: Path, initialize: Run) -> None:
+    git(tmp_path, "init", "--quiet")
+    for number in range(9):
+        add_kernel(tmp_path / f"kernel{number}", f"kernel{number}")
+    _, said, _ = initialize(tmp_path, USES, "--dry-run")
+    assert said.count("\n+tag-prefix = ") == 1
+    assert "and 8 more of that name, each with its own kernel's" in said
+    assert "kernel0/kernel-actions.toml and 8 more  new" in said
+    value = json.loads(initialize(tmp_path, USES, "--format=json")[1])
+    assert len([one for one in value["files"] if one["path"].endswith("/kernel-actions.toml")]) == 10
+    assert (
+        "9 kernels" not in said and "kernel0, kernel1, kernel2, kernel3 and 5 more have no flake.lock" in said
+    )
+
+
+# --- Submodules ---
+
+
+@pytest.mark.parametrize(
+    ("flake", "source", "expected"),
+    [
+        ("{ outputs = _: { }; }\n", "third/x.cpp", "recursive"),
+        ("{ outputs = _: { }; }\n", "csrc/relu.cpp", "false"),
+        # Nix fetches them itself.
+        ("{ inputs.self.submodules = true; outputs = _: { }; }\n", "third/x.cpp", "false"),
+    ],
+)
+def test_a_checkout_has_the_submodules_that_its_job_needs(
+    repository: Path, initialize: Run, flake: str, source: str, expected: str
+) -> None:
+    build = (repository / "build.toml").read_text().replace("csrc/relu.cpp", source)
+    write_files(
+        repository,
+        {
+            ".gitmodules": '[submodule "third"]\n\tpath = third\n\turl = https://example.org/third\n',
+            "build.toml": build,
+            "flake.nix": flake,
+        },
+    )
+    assert initialize(repository, USES, "--yes")[0] == 0
+    written = files(repository)
+    for name, jobs in (("build-and-test", 2), ("release", 3), ("pr-compliance", 1)):
+        text = written[f".github/workflows/{name}.yml"]
+        assert text.count(f"          submodules: {expected}\n") == text.count("submodules:") == jobs
+
+
+def write_files(root: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)

@@ -113,7 +113,126 @@ def test_only_what_changed_is_planned(monorepo: Path) -> None:
     assert _changed(monorepo) == set()
     assert _changed(monorepo, "HEAD~1") == {"gelu"}
     (monorepo / "vision" / "common.h").write_text("// changed\n")
-    assert _changed(monorepo) == {"blur", "gray"}
+    # Nothing leads there.
+    assert _changed(monorepo) == set()
+    (monorepo / "vision" / "gray" / "k.cu").write_text('#include "../common.h"\n')
+    git(monorepo, "add", ".")
+    git(monorepo, "commit", "--quiet", "--message=third")
+    (monorepo / "vision" / "common.h").write_text("// changed again\n")
+    assert _changed(monorepo) == {"gray"}
+
+
+def _plan_since(root: Path, since: str = "HEAD") -> dict[str, Any]:
+    code, plan, err = _matrix("--discover", root, "--changed-since", since, "--allow-empty")
+    assert code == 0, err
+    return plan
+
+
+def _write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_what_no_build_reads_plans_nothing(monorepo: Path) -> None:
+    _write(
+        monorepo,
+        {
+            ".github/workflows/build.yml": "on: push\n",
+            "scripts/check.py": "print()\n",
+            "flake.nix": "{ outputs = _: { }; }\n",
+            "flake.lock": "{}\n",
+            "text/gelu/README.md": "# GELU\n",
+            "text/gelu/CARD.md": "# GELU\n",
+            "text/gelu/benchmarks/benchmark.py": "print()\n",
+            "text/gelu/kernel-actions.toml": '[release]\ntag-prefix = "gelu/"\n',
+        },
+    )
+    plan = _plan_since(monorepo)
+    assert plan["kernels"] == []
+    # Compliance looks at what has changed in a kernel's folder, whether or not it is built.
+    assert [one["kernel"] for one in plan["checked"]] == ["gelu"]
+    reasons = {Path(one["dir"]).name: one["reason"] for one in plan["unchanged"]}
+    assert reasons["gelu"] == "no file that its builds or tests read has changed since HEAD"
+    assert reasons["blur"] == "unchanged since HEAD"
+
+
+def test_what_a_change_plans_says_why(monorepo: Path) -> None:
+    _write(monorepo, {"text/gelu/k.cu": "// new\n"})
+    assert [one["changed"] for one in _plan_since(monorepo)["kernels"]] == ["text/gelu/k.cu has changed"]
+    finished = kernel_actions(ROOT, "matrix", "--discover", str(monorepo), "--changed-since", "HEAD")
+    assert ": text/gelu/k.cu has changed" in finished.stdout
+
+
+def test_what_all_kernels_share_is_checked_with_one_of_them(monorepo: Path) -> None:
+    _write(monorepo, {".github/workflows/build.yml": "on: push\n"})
+    assert [one["kernel"] for one in _plan_since(monorepo)["checked"]] == ["gelu"]
+    _write(monorepo, {"vision/gray/README.md": "# Gray\n"})
+    assert [one["kernel"] for one in _plan_since(monorepo)["checked"]] == ["gray"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kernels"),
+    [
+        # What the default is, written down, changes nothing.
+        ("", '[runners.test]\n"x86_64-linux.cuda" = ["self-hosted", "linux", "x64", "cuda"]\n', set()),
+        ("", '[runners.test]\n"x86_64-linux.rocm" = ["gpu"]\n', set()),
+        ("", '[runners.test]\n"x86_64-linux.cuda" = ["gpu"]\n', {"blur", "gray", "gelu"}),
+        ("", '[test]\nrequirements = ["einops"]\n', {"blur", "gray", "gelu"}),
+        ('[test]\nrequirements = ["einops"]\n', "", {"blur", "gray", "gelu"}),
+        ('[test]\nrequirements = ["einops"]\n', '[test]\nrequirements = "einops"\n', set()),
+        ("", '[compliance.rules.KA309]\nseverity = "error"\n', set()),
+    ],
+)
+def test_settings_plan_what_they_change(monorepo: Path, before: str, after: str, kernels: set[str]) -> None:
+    _write(monorepo, {".github/kernel-actions.toml": before})
+    git(monorepo, "add", ".")
+    git(monorepo, "commit", "--quiet", "--message=second")
+    _write(monorepo, {".github/kernel-actions.toml": after})
+    assert _changed(monorepo) == kernels
+
+
+def test_the_owners_globs_count(monorepo: Path) -> None:
+    _write(
+        monorepo,
+        {
+            ".github/kernel-actions.toml": (
+                '[changes]\nplan = ["data/**", "*/*/CARD.md"]\nignore = ["vision/*/notes.txt"]\n'
+            ),
+            "vision/gray/kernel-actions.toml": (
+                '[changes]\nplan = "../common.h"\nignore = ["demo/**", "k.cu"]\n'
+            ),
+        },
+    )
+    git(monorepo, "add", ".")
+    git(monorepo, "commit", "--quiet", "--message=second")
+    for name, kernels in (
+        ("vision/gray/demo/x.py", set()),
+        ("vision/blur/demo/x.py", {"blur"}),
+        ("vision/gray/notes.txt", set()),
+        ("vision/gray/k.cu", set()),
+        ("vision/common.h", {"gray"}),
+        ("text/gelu/CARD.md", {"blur", "gray", "gelu"}),
+        ("data/x/y", {"blur", "gray", "gelu"}),
+    ):
+        _write(monorepo, {name: "// changed\n"})
+        assert _changed(monorepo) == kernels, name
+        git(monorepo, "stash", "--quiet", "--include-untracked")
+
+
+def test_globs_that_are_none_are_one_error(monorepo: Path) -> None:
+    _write(monorepo, {".github/kernel-actions.toml": '[changes]\nplna = ["x"]\nignore = ["/x", ""]\n'})
+    code, _, err = _matrix("--discover", monorepo, "--changed-since", "HEAD")
+    assert code == 2
+    assert "key 'changes.plna' is not known (did you mean plan?)" in err
+    assert "changes.ignore has '/x', which is not a glob of paths" in err
+
+
+def test_a_configuration_around_a_kernel_counts_where_it_is_of_pytest(monorepo: Path) -> None:
+    _write(monorepo, {"pyproject.toml": "[tool.ruff]\nline-length = 100\n"})
+    assert _changed(monorepo) == set()
+    _write(monorepo, {"pyproject.toml": '[tool.pytest.ini_options]\naddopts = ["-x"]\n'})
+    assert _changed(monorepo) == {"blur", "gray", "gelu"}
 
 
 def test_warnings_of_git_are_no_files(monorepo: Path, tmp_path: Path) -> None:
@@ -164,7 +283,10 @@ def test_changes_are_counted_from_where_the_branch_began(monorepo: Path) -> None
 def test_nothing_changed_is_an_error_unless_it_is_allowed(monorepo: Path) -> None:
     code, _, err = _matrix("--discover", monorepo, "--changed-since", "HEAD")
     assert (code, err.count("\n")) == (2, 1)
-    assert "no kernel is concerned by the changes since 'HEAD' (allow it with --allow-empty)" in err
+    assert (
+        "no build or test of a kernel reads what has changed since 'HEAD' (allow it with --allow-empty)"
+        in err
+    )
 
 
 def test_a_shallow_clone_says_so(monorepo: Path, tmp_path: Path) -> None:

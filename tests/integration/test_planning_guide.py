@@ -34,8 +34,11 @@ def _run(block: str) -> str:
 
 
 def test_its_settings_are_valid(tmp_path: Path) -> None:
-    (block,) = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    (tmp_path / settings.FILE_NAME).write_text(block)
+    # The second block is about changes alone.
+    block, changes = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (tmp_path / settings.FILE_NAME).write_text(block + changes)
     found = settings.load(tmp_path)
+    assert [one.pattern for one in found.changes_plan] == ["../common/**", "CARD.md"]
+    assert found.test_runner("aarch64-linux", "cuda").as_json() == {"group": "arm-gpus"}
     assert found.limit("cuda").as_json() == {"timeout": 700, "cores": 8, "jobs": 2, "time_limit": "685m"}
     assert found.selectors["skip"].values == ("*-cu126-*",)

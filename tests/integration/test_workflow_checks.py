@@ -50,6 +50,26 @@ def test_githubs_own_parser_finds_nothing_wrong() -> None:
     assert parsed(*WORKFLOWS, *ACTIONS) == []
 
 
+def test_githubs_own_parser_takes_a_runner_as_the_matrix_has_it(tmp_path: Path) -> None:
+    def workflow(runner: object) -> Path:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yml"
+        job = {"runs-on": runner, "steps": [{"run": "true"}]}
+        path.write_text(yaml.safe_dump({"on": "push", "jobs": {"build": job}}).replace("'on'", "on"))
+        return path
+
+    runners = [
+        settings.Runner(("self-hosted", "gpu")),
+        settings.Runner((), "gpus"),
+        settings.Runner(("h100", "x64"), "organization/gpus"),
+    ]
+    assert parsed(*(workflow(one.as_json()) for one in runners)) == []
+    # It does look: none of these is one.
+    wrong = [{"gruop": "gpus"}, {"group": "team/gpus"}, {"group": ["a", "b"]}]
+    assert {one["path"] for one in parsed(*(workflow(one) for one in wrong))} == {
+        str(tmp_path / f"{number}.yml") for number in (3, 4, 5)
+    }
+
+
 def test_githubs_own_parser_sees_what_is_wrong(tmp_path: Path) -> None:
     workflow = tmp_path / ".github" / "workflows" / "wrong.yml"
     workflow.parent.mkdir(parents=True)
@@ -239,8 +259,10 @@ def test_the_settings_that_the_page_shows_are_taken(tmp_path: Path) -> None:
     (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "kernel-actions.toml").write_text(block)
     own = settings.load(tmp_path)
-    assert own.test_runner("x86_64-linux", "rocm") == ("ubuntu-latest",)
-    assert own.allow_untested == {"*-rocm*": "none of our runners has such a GPU"}
+    assert own.test_runner("x86_64-linux", "rocm").as_json() == ["ubuntu-latest"]
+    assert own.test_runner("x86_64-linux", "cuda").as_json() == {"group": "gpus", "labels": ["h100"]}
+    reason = "none of our runners has such a GPU"
+    assert own.allow_untested == {"*-cu*-aarch64-linux": reason, "*-rocm*": reason}
 
 
 def test_the_page_names_every_template_and_every_setting() -> None:

@@ -159,7 +159,7 @@ def test_strangers_start_nothing_on_a_runner_of_ones_own(path: Path) -> None:
 # What differs between the templates that have the same step, or a job of the same name: each is written out
 # where it runs, to be read there. What is for a monorepo, or to be called, is generated of these.
 DIFFERENCES: dict[str, set[str]] = {
-    "step actions/checkout": {"with.fetch-depth", "with.persist-credentials"},
+    "step actions/checkout": {"with.fetch-depth", "with.persist-credentials", "with.submodules"},
     "step org/kernel-actions/matrix": {
         "with.kernel-dir", "with.scope", "with.only", "with.untrusted",
         "with.discover", "with.changed-since", "with.allow-empty",

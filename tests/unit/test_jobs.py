@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kernel_actions.errors import WrongInput
 from kernel_actions.matrix.jobs import Job, Part, group, pack
-from kernel_actions.settings import Limits
+from kernel_actions.settings import Limits, Runner
 from kernel_actions.variants import Variant
 
 
@@ -27,7 +27,7 @@ def _job(number: int = 0, kernel: str = "relu", **changes: Any) -> Job:
         chosen_for_ci=False,
     )
     part = Part(kernel, f"kernels/{kernel}", variant)
-    return Job((part,), ("builder",), ("gpu", values["backend"]), Limits())
+    return Job((part,), Runner(("builder",)), Runner(("gpu", values["backend"])), Limits())
 
 
 def _names(jobs: list[Job]) -> list[list[str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from kernel_actions import cli, settings
+from kernel_actions.settings import Runner
 
 from tests.golden import check_golden
 from tests.unit.kernels import CUDA
@@ -150,6 +151,31 @@ def test_untrusted_code_gets_hosted_runners_alone(
     assert others["variants"].split() == [f"edge/{name}" for name in built]
 
 
+def test_a_runner_group_reaches_the_matrix_as_runs_on_takes_it(
+    kernel_dir: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = kernel_dir(CUDA)
+    (kernel / "kernel-actions.toml").write_text(
+        '[runners.build]\n"x86_64-linux" = { group = "builders" }\n'
+        '[runners.test]\n"x86_64-linux.cuda" = { group = "gpus", labels = ["h100"] }\n'
+    )
+    code, out, _ = _matrix(
+        capsys, str(kernel), "--scope", "pr", "--systems", "x86_64-linux", "--format", "json"
+    )
+    assert code == 0
+    (entry,) = json.loads(out)["include"]
+    assert entry["runner"] == {"group": "builders"}
+    assert entry["test_runner"] == {"group": "gpus", "labels": ["h100"]}
+    code, out, _ = _matrix(capsys, str(kernel), "--scope", "pr", "--format", "table")
+    assert "group builders" in out and "group gpus, h100" in out
+    # A stranger's pull request gets nothing of it.
+    code, out, _ = _matrix(
+        capsys, str(kernel), "--scope", "pr", "--untrusted", "--allow-empty", "--format", "json"
+    )
+    reasons = {one["reason"] for one in json.loads(out)["filtered"]}
+    assert "is built on group builders, which untrusted code does not get" in reasons
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
@@ -160,7 +186,7 @@ def test_untrusted_code_gets_hosted_runners_alone(
     ],
 )  # fmt: skip
 def test_which_runners_are_hosted(labels: tuple[str, ...], expected: bool) -> None:
-    assert settings.is_hosted(labels) is expected
+    assert settings.is_hosted(Runner(labels)) is expected
 
 
 @pytest.mark.parametrize(

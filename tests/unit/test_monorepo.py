@@ -1,54 +1,15 @@
-"""Several kernels in one repository: which there are, and which a change concerns."""
+"""Several kernels in one repository: which there are."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 from kernel_actions.errors import WrongInput
 from kernel_actions.matrix import monorepo
 
 from tests.unit.kernels import CUDA
-
-KERNELS = {PurePosixPath(name): Path(name) for name in ("vision/gray", "vision/blur", "text/gelu", "gray")}
-
-
-@pytest.mark.parametrize(
-    ("changed", "kernels"),
-    [
-        (["vision/gray/csrc/a.cu"], {"vision/gray"}),
-        (["vision/gray/README.md"], {"vision/gray"}),
-        (["gray/build.toml"], {"gray"}),
-        # Shared files concern the kernels of the nearest folder that has any.
-        (["vision/common/x.h"], {"vision/gray", "vision/blur"}),
-        (["text/flake.lock"], {"text/gelu"}),
-        (["flake.lock"], {"vision/gray", "vision/blur", "text/gelu", "gray"}),
-        ([".github/workflows/build.yml"], {"vision/gray", "vision/blur", "text/gelu", "gray"}),
-        (["CMakeLists.txt"], {"vision/gray", "vision/blur", "text/gelu", "gray"}),
-        # Texts outside of the kernels concern none.
-        (["README.md", "LICENSE", "docs/guide.md", "vision/NOTICE", ".gitignore"], set()),
-        # A source is no text, whatever it is called.
-        (["vision/notice.h", "text/copying.cuh"], {"vision/gray", "vision/blur", "text/gelu"}),
-        (["vision/LICENSE.txt"], set()),
-        # What build.toml names by its path concerns that kernel too.
-        (["text/shared.h"], {"text/gelu", "gray"}),
-        # A removed kernel takes its files along.
-        (["old/build.toml", "old/csrc/a.cu"], set()),
-        # Renamed: the old folder is gone, the new one is a kernel.
-        (["grey/build.toml", "grey/a.cu", "gray/build.toml", "gray/a.cu"], {"gray"}),
-        ([], set()),
-        (["vision/gray"], {"vision/blur", "vision/gray"}),
-    ],
-)
-def test_what_a_change_concerns(changed: list[str], kernels: set[str]) -> None:
-    references = {PurePosixPath("text/shared.h"): {Path("gray")}}
-    assert {path.as_posix() for path in monorepo._reached(changed, KERNELS, references)} == kernels
-
-
-def test_a_removed_build_toml_of_the_root_takes_nothing_along() -> None:
-    reached = monorepo._reached(["build.toml", "common/x.h"], KERNELS, {})
-    assert reached == set(KERNELS.values())
 
 
 def _kernel(folder: Path, text: str = CUDA) -> None:
@@ -85,13 +46,3 @@ def test_a_very_deep_folder_is_no_trouble(tmp_path: Path) -> None:
         os.mkdir(folder)
     with pytest.raises(WrongInput):
         monorepo.discover(tmp_path)
-
-
-def test_sources_outside_of_the_folder(tmp_path: Path) -> None:
-    text = CUDA.replace('"k/k.cu"', '"k/k.cu", "../common/x.h"').replace(
-        '"torch-ext/torch_binding.cpp"', '"../common/y.h"'
-    )
-    _kernel(tmp_path / "k", text)
-    assert monorepo.outside_sources(tmp_path / "k") == ("../common/y.h", "../common/x.h")
-    _kernel(tmp_path / "bad", "[")
-    assert monorepo.outside_sources(tmp_path / "bad") == ()

@@ -40,9 +40,9 @@ tag-prefix = "kernels/relu/"
 
 def test_defaults_without_a_file(tmp_path: Path) -> None:
     found = settings.load(tmp_path)
-    assert found.build_runner("x86_64-linux", "cuda") == ("ubuntu-latest",)
-    assert found.test_runner("x86_64-linux", "cuda") == ("self-hosted", "linux", "x64", "cuda")
-    assert found.test_runner("aarch64-darwin", "metal") == ("macos-15",)
+    assert found.build_runner("x86_64-linux", "cuda").labels == ("ubuntu-latest",)
+    assert found.test_runner("x86_64-linux", "cuda").labels == ("self-hosted", "linux", "x64", "cuda")
+    assert found.test_runner("aarch64-darwin", "metal").labels == ("macos-15",)
 
 
 def test_backend_wins_over_system(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_backend_wins_over_system(tmp_path: Path) -> None:
         '[runners.test]\n"x86_64-linux" = "big"\n"x86_64-linux.cuda" = ["self-hosted", "h200"]\n'
     )
     found = settings.load(tmp_path)
-    assert found.test_runner("x86_64-linux", "cuda") == ("self-hosted", "h200")
-    assert found.test_runner("x86_64-linux", "cpu") == ("big",)
+    assert found.test_runner("x86_64-linux", "cuda").labels == ("self-hosted", "h200")
+    assert found.test_runner("x86_64-linux", "cpu").labels == ("big",)
 
 
 def test_file_of_the_repository_is_found_from_a_kernel_inside(tmp_path: Path) -> None:
@@ -83,6 +83,23 @@ def test_file_outside_of_the_repository_is_not_read(tmp_path: Path) -> None:
             '[runners.test]\n"x86_64-linux" = []\n',
             "runners.test.x86_64-linux is an empty list, which is not a list of runner labels",
         ),
+        (
+            '[runners.test]\n"x86_64-linux".cuda = ["gpu"]\n',
+            "runners.test.x86_64-linux is a table, which is not a list of runner labels, or a table with a "
+            'group (as in "x86_64-linux.cuda" = ["self-hosted", "gpu"], with the quotes, or',
+        ),
+        (
+            '[runners.test]\n"x86_64-linux" = { gruop = "gpus" }\n',
+            "key 'runners.test.x86_64-linux.gruop' is not known (did you mean group?)",
+        ),
+        (
+            '[runners.test]\n"x86_64-linux" = { labels = ["gpu"] }\n',
+            '[runners.test.x86_64-linux] has no group (as in group = "gpus")',
+        ),
+        (
+            '[runners.build]\n"x86_64-linux" = { group = "team/gpus" }\n',
+            "runners.build.x86_64-linux.group is 'team/gpus', which is not the name of a runner group",
+        ),
         ("[pipeline]\ndemo = 1\n", "pipeline.demo is 1, which is not a string"),
     ],
 )
@@ -91,6 +108,54 @@ def test_each_error_says_what_and_where(tmp_path: Path, text: str, message: str)
     with pytest.raises(WrongInput) as error:
         settings.load(tmp_path)
     assert message in str(error.value)
+
+
+def test_a_runner_group_is_a_mapping_to_runs_on(tmp_path: Path) -> None:
+    (tmp_path / "kernel-actions.toml").write_text(
+        '[runners.build]\n"x86_64-linux" = { group = "aws-highmemory-32-plus-nix" }\n'
+        '[runners.test]\n"x86_64-linux.cuda" = { group = "organization/gpus", labels = ["h100", "x64"] }\n'
+    )
+    found = settings.load(tmp_path)
+    builds, tests = found.build_runner("x86_64-linux", "cpu"), found.test_runner("x86_64-linux", "cuda")
+    assert builds.as_json() == {"group": "aws-highmemory-32-plus-nix"}
+    assert tests.as_json() == {"group": "organization/gpus", "labels": ["h100", "x64"]}
+    assert str(tests) == "group organization/gpus, h100, x64"
+    # A backend without a GPU is tested where it is built.
+    assert found.test_runner("x86_64-linux", "cpu") == builds
+    # A group may have runners of one's own, whatever their labels are.
+    assert not settings.is_hosted(settings.Runner(("ubuntu-latest",), "all"))
+
+
+@pytest.mark.parametrize("name", ["gpus", "org/gpus", "enterprise/a b", "GPU_1"])
+def test_names_of_runner_groups_that_github_takes(tmp_path: Path, name: str) -> None:
+    (tmp_path / "kernel-actions.toml").write_text(
+        f'[runners.test]\n"x86_64-linux" = {{ group = "{name}" }}\n'
+    )
+    assert settings.load(tmp_path).test_runner("x86_64-linux", "cuda").group == name
+
+
+@pytest.mark.parametrize("name", ["", "org/", "/gpus", "org/a/b", "other/gpus"])
+def test_names_that_it_does_not_take(tmp_path: Path, name: str) -> None:
+    (tmp_path / "kernel-actions.toml").write_text(
+        f'[runners.test]\n"x86_64-linux" = {{ group = "{name}" }}\n'
+    )
+    with pytest.raises(WrongInput, match="not the name of a runner group"):
+        settings.load(tmp_path)
+
+
+def test_globs_of_both_files_count_each_from_its_own_folder(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github" / "kernel-actions.toml").write_text('[changes]\nignore = ["tools/**"]\n')
+    kernel = tmp_path / "relu"
+    kernel.mkdir()
+    (kernel / "kernel-actions.toml").write_text('[changes]\nignore = "demo"\nplan = ["CARD.md"]\n')
+    found = settings.load(kernel)
+    assert [(one.folder, one.pattern) for one in found.changes_ignore] == [
+        (kernel, "demo"),
+        (tmp_path, "tools/**"),
+    ]
+    assert [(one.folder, one.pattern) for one in found.changes_plan] == [(kernel, "CARD.md")]
 
 
 def test_limits_of_a_backend_come_before_those_of_all(tmp_path: Path) -> None:
@@ -129,8 +194,8 @@ def test_the_kernels_own_file_comes_before_that_of_the_repository(tmp_path: Path
         "skip": ("*-cu126-*",),
         "torch": ("2.12",),
     }
-    assert found.build_runner("x86_64-linux", "cpu") == ("big",)
-    assert found.test_runner("x86_64-linux", "cpu") == ("gpu",)
+    assert found.build_runner("x86_64-linux", "cpu").labels == ("big",)
+    assert found.test_runner("x86_64-linux", "cpu").labels == ("gpu",)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +349,7 @@ def test_what_the_kernel_says_in_general_comes_before_what_the_repository_says_o
     )
     found = settings.load(tmp_path / "one")
     assert found.limit("cuda").as_json() == {"timeout": 30, "cores": 4, "time_limit": "23m"}
-    assert found.test_runner("x86_64-linux", "cuda") == ("own",)
+    assert found.test_runner("x86_64-linux", "cuda").labels == ("own",)
 
 
 def test_a_link_to_nowhere_is_no_absent_file(tmp_path: Path) -> None:

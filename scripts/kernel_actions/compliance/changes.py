@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from kernel_actions import git
 from kernel_actions.errors import Place, WrongSurroundings
+from kernel_actions.matrix import monorepo
+from kernel_actions.matrix.changes import SHARED, teller
 
 _FILE, _LINK, _SUBMODULE = "100", "120000", "160000"
 # Fields of a line of `git diff --raw`.
 _FIELDS = 5
-# What concerns a kernel in a subfolder too.
-_SHARED = (".github/", ".gitmodules")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ class Comparison:
 
 def read(kernel_dir: Path, reference: str) -> Comparison:
     """What differs from the common ancestor of ``reference`` and the checked-out commit, in the kernel's
-    folder and in what all of the repository share. Files that git does not track are not looked at.
+    folder, and in what all of the repository's kernels share, which one of them tells for all: the first that
+    the changes concern. Files that git does not track are not looked at.
 
     Raises ``WrongInput`` for an unknown reference and ``WrongSurroundings`` outside of a repository, and in a
     clone that does not reach back to the common ancestor.
@@ -88,16 +89,28 @@ def read(kernel_dir: Path, reference: str) -> Comparison:
     root = state.root.resolve()
     folder = os.path.relpath(kernel_dir.resolve(), root)
     prefix = "" if folder == "." else f"{folder}/"
-    changes = tuple(_parse(listed, kernel_dir, root, prefix))
+    fields = listed.split("\0")
+    shared = SHARED if _tells_for_all(kernel_dir, root, fields[1::2]) else ()
+    changes = tuple(_parse(fields, kernel_dir, root, prefix, shared))
     return Comparison(kernel_dir, base, prefix, changes)
 
 
-def _parse(listed: str, kernel_dir: Path, root: Path, folder: str) -> Iterator[Change]:
-    fields = listed.split("\0")
+def _tells_for_all(kernel_dir: Path, root: Path, names: Sequence[str]) -> bool:
+    """Whether this kernel is the one of the repository with which what all share is told."""
+    if not any(name.startswith(SHARED) for name in names):
+        return False
+    kernels = {kernel_dir.resolve(), *(one.resolve() for one in monorepo.discover(root))}
+    folders = {one: PurePosixPath(one.relative_to(root).as_posix()) for one in kernels}
+    return teller(folders, [PurePosixPath(name) for name in names]) == kernel_dir.resolve()
+
+
+def _parse(
+    fields: Sequence[str], kernel_dir: Path, root: Path, folder: str, shared: tuple[str, ...]
+) -> Iterator[Change]:
     for meta, name in zip(fields[::2], fields[1::2], strict=False):
         parts = meta.removeprefix(":").split(" ")
         is_own = name.startswith(folder)
-        if len(parts) != _FIELDS or not (is_own or name.startswith(_SHARED)):
+        if len(parts) != _FIELDS or not (is_own or name.startswith(shared)):
             continue
         own = name.removeprefix(folder) if is_own else ""
         path = kernel_dir / own if is_own else Path(os.path.relpath(root / name))

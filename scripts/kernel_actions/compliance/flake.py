@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import configparser
 import datetime
 import json
+import os
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path, PurePosixPath
 
-from kernel_actions import builder, flake_lock, git, nix_version
+from kernel_actions import builder, flake_lock, git, nix_version, reads, submodules
 from kernel_actions.compliance import clock, files
 from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.kernel import Kernel, sources
@@ -25,8 +26,6 @@ _LARGEST = 1_000_000
 # The public cache of the builder, and the key that signs what is in it: nix/configuration.py.
 _CACHE, _CACHE_NAME = "huggingface.cachix.org", "huggingface.cachix.org-1:"
 _CACHE_KEY = "huggingface.cachix.org-1:ynTPbLS0W8ofXd9fDjk1KvoFky9K2jhxe6r4nXAkc/o="
-# What has flake.nix fetch them.
-_WITH_SUBMODULES = ("submodules = true", "submodules=true", "submodules=1")
 
 
 @RULES.rule
@@ -112,21 +111,37 @@ def flake_cache(kernel: Kernel) -> Iterator[Problem]:
 
 @RULES.rule
 def flake_submodules(kernel: Kernel) -> Iterator[Problem]:
-    path = kernel.directory / ".gitmodules"
-    if kernel.manifest is None or not path.is_file():
+    if kernel.manifest is None or submodules.nix_fetches(kernel.directory):
         return
-    text = _flake(kernel)
-    if any(word in text for word in _WITH_SUBMODULES):
+    directory = kernel.directory.resolve()
+    root = next((one for one in (directory, *directory.parents) if (one / ".git").exists()), directory)
+    listed = submodules.listed(root)
+    if not listed:
         return
-    folders = _submodules(files.read(path, _LARGEST).decode(errors="replace"))
-    listed = [
+    named = [
         (("kernel", one.name, "include"), name) for one in kernel.manifest.components for name in one.include
     ]
-    for key, name in [*sources(kernel.manifest), *listed]:
-        folder = next((one for one in folders if f"{name}/".startswith(f"{one}/")), None)
-        if folder is not None:
-            what = f"{name} is in the submodule {folder}, which flake.nix does not fetch"
+    told = set()
+    for key, name in [*sources(kernel.manifest), *named]:
+        path = PurePosixPath(os.path.relpath(directory / name, root))
+        inside = next((one for one in listed if path.is_relative_to(one)), None)
+        if inside is not None:
+            told.add(inside)
+            what = (
+                f"{name} is in the submodule {_from(directory, root, inside)}, which flake.nix does not fetch"
+            )
             yield Problem(what, kernel.manifest.file.place(key))
+    # Of torch-ext and tests the builder takes what is there, whether or not build.toml names it.
+    found = reads.of_kernel(directory, root)
+    for path in listed:
+        if path not in told and found.uses_submodule(path):
+            what = f"the submodule {_from(directory, root, path)} is read, and flake.nix does not fetch it"
+            yield Problem(what, Place(kernel.directory / "flake.nix"))
+
+
+def _from(directory: Path, root: Path, path: PurePosixPath) -> str:
+    """A path from the repository's root as one from the kernel's folder."""
+    return PurePosixPath(os.path.relpath(root / path, directory)).as_posix()
 
 
 @lru_cache(maxsize=1)
@@ -155,17 +170,6 @@ def _flake(kernel: Kernel) -> str:
         return files.read(kernel.directory / "flake.nix", _LARGEST).decode(errors="replace")
     except WrongInput:
         return ""
-
-
-def _submodules(text: str) -> list[str]:
-    """The folders of the submodules that a .gitmodules names."""
-    parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
-    try:
-        parser.read_string("\n".join(line.strip() for line in text.splitlines()))
-    except configparser.Error:
-        return []
-    found = (parser.get(section, "path", fallback=None) for section in parser.sections())
-    return [one.strip("/") for one in found if one]
 
 
 def _where(kernel: Kernel) -> Place:

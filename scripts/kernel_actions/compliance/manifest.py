@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from kernel_actions import console, variants
+from kernel_actions import console, submodules, variants
 from kernel_actions.compliance import licenses
 from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.kernel import Kernel, is_inside, package_dir, sources
@@ -95,6 +95,8 @@ def manifest_sources(kernel: Kernel) -> Iterator[Problem]:
         if not is_inside(kernel.manifest, name):
             yield Problem(f"{name} is outside of the kernel's folder", kernel.manifest.file.place(key))
         elif not os.path.isfile(path):  # Path.is_file raises for names that no file can have.
+            if submodules.missing_around(path):
+                continue  # Nothing is known of it here: KA209 says whether a build will have it.
             what = "is not a regular file" if os.path.exists(path) else "does not exist"
             yield Problem(f"{name} {what}", kernel.manifest.file.place(key))
 

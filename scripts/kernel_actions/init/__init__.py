@@ -3,6 +3,7 @@
 It shows what it would change before it changes anything.
 
 detection   what the repository is: its kernels, its workflows, where it is on GitHub
+runners     where GPU backends are tested
 templates   the workflows to choose from, and the reference to this suite in them
 plan        the files that there shall be, against those that there are
 writing     all of them or none
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from kernel_actions import console
 from kernel_actions.errors import EXIT_DONE, WrongInput
-from kernel_actions.init import detection, plan, show, steps, templates, writing
+from kernel_actions.init import detection, plan, runners, show, steps, templates, writing
 
 if TYPE_CHECKING:
     from kernel_actions.cli import Options
@@ -32,9 +33,14 @@ def run(options: Options) -> int:
     """
     repository = detection.detect(options.kernel_dir)
     uses = options.uses or repository.uses or templates.own_reference()
-    chosen = plan.choose(repository, templates.reference(uses), options.workflows, tuple(options.gpu_runner))
+    reference = templates.reference(uses)
+    is_asked = options.format == "table" and not (options.yes or options.dry_run) and _is_terminal()
+    choices = runners.choose(
+        repository, options.gpu_runner, options.test_runner, _ask_runner if is_asked else None
+    )
+    chosen = plan.choose(repository, reference, options.workflows, choices)
     files = plan.compare(repository.root, chosen, overwrite=options.overwrite)
-    left = steps.left(repository, files, tuple(options.gpu_runner))
+    left = steps.left(repository, files, choices)
     to_write = [one for one in files if one.is_written]
     if options.format == "json":
         # A program that wants something written says so by --yes.
@@ -59,9 +65,23 @@ def run(options: Options) -> int:
     return EXIT_DONE
 
 
+def _is_terminal() -> bool:
+    return bool(sys.stdin) and sys.stdin.isatty()
+
+
+def _ask_runner(system: str, backend: str) -> str:
+    """What the user says about the runner that tests ``backend`` on ``system``."""
+    print(
+        f"Which runner tests {backend} on {system}? Its labels, group:NAME, or nothing (untested): ",
+        end="",
+        flush=True,
+    )
+    return sys.stdin.readline().strip()
+
+
 def _is_agreed(count: int) -> bool:
     """Whether the user says yes. Raises ``WrongInput`` where nobody can be asked."""
-    if not sys.stdin or not sys.stdin.isatty():
+    if not _is_terminal():
         raise WrongInput(
             "nothing was written: there is no terminal to ask on",
             repair="look at what is shown above, then run again with --yes",

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from kernel_actions import git, manifest, toml_file
+from kernel_actions import (
+    builder,
+    flake_lock,
+    git,
+    manifest,
+    planning,
+    reads,
+    settings,
+    submodules,
+    toml_file,
+    variants,
+)  # fmt: skip
 from kernel_actions.errors import KernelActionsError, Place, WrongInput
+from kernel_actions.init import starters
+from kernel_actions.manifest import Manifest
 from kernel_actions.matrix import monorepo
 
 WORKFLOWS = PurePosixPath(".github/workflows")
@@ -40,27 +54,44 @@ _BUILDER = re.compile(
     r"|\bghcr\.io/huggingface/kernel-builder\b",
     re.IGNORECASE,
 )
+# Servers that are not GitHub's; any other may be a GitHub Enterprise Server.
+_OTHER_FORGE = re.compile(
+    r"(^|\.)(bitbucket|codeberg|forgejo|gitea|gitee|gitlab|huggingface|launchpad|sourceforge|sr)\.|dev\.azure\.com$|"
+    r"\.visualstudio\.com$|^hf\.co$",
+    re.IGNORECASE,
+)
+_GITHUB = re.compile(r"github|(^|\.)ghe\.com$", re.IGNORECASE)
 _WINDOWS = re.compile(r"^\s+runs-on:.*\bwindows\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Workflow:
-    """A workflow of the repository, and what it works with."""
+    """A workflow of the repository, what it works with, and the files that start it: workflows that call it
+    or run after it, and programs that dispatch it."""
 
     path: PurePosixPath
     kind: Kind
+    started_by: tuple[PurePosixPath, ...] = ()
 
 
 @dataclass(frozen=True)
 class Kernel:
     """A kernel: its folder from the repository's root (``.`` for the root itself), its name, backends and
-    repository on the Hub, and whether it has benchmarks."""
+    repository on the Hub, and whether it has benchmarks.
+
+    ``gpu`` are the names of its variants that need a GPU, by system and backend. ``needs_submodules`` says
+    that its checkout has to have submodules: those that its builds or tests read, and that Nix does not fetch
+    itself.
+    """
 
     folder: PurePosixPath
     name: str
     backends: tuple[str, ...]
     repo_id: str
     has_benchmarks: bool
+    gpu: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    is_locked: bool = True
+    needs_submodules: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +121,7 @@ class GitHub:
 class Repository:
     """A repository with kernels. ``unread`` says of which folders build.toml cannot be read, and why;
     ``uses`` is the reference to this suite in its workflows, where they have one and the same; ``branch``
-    is the default one."""
+    is the default one. ``origin`` is the address of the remote of that name, without credentials."""
 
     root: Path
     is_git: bool
@@ -101,6 +132,13 @@ class Repository:
     uses_kernels: bool
     unread: tuple[str, ...]
     branch: str
+    origin: str = ""
+
+    @property
+    def is_github_assumed(self) -> bool:
+        """Whether the server of ``github`` has a name that tells nothing: it may be a GitHub Enterprise
+        Server."""
+        return self.github is not None and not _GITHUB.search(self.github.host)
 
     @property
     def is_monorepo(self) -> bool:
@@ -144,21 +182,28 @@ def detect(folder: Path) -> Repository:
     if not kernels:
         raise errors[0]
     workflows, uses = _workflows(root)
+    origin = git.remote_address(root, "origin") if top is not None else ""
     return Repository(
         root=root,
         is_git=top is not None,
         kernels=tuple(kernels),
         workflows=workflows,
-        github=parse_address(git.remote_address(root, "origin")) if top is not None else None,
+        github=_on_github(origin),
         uses=uses,
         uses_kernels=_uses_kernels(root),
         unread=tuple(str(error) for error in errors),
         branch=git.default_branch(root) if top is not None else "main",
+        origin=origin,
     )
 
 
+def _on_github(address: str) -> GitHub | None:
+    place = parse_address(address)
+    return None if place is None or _OTHER_FORGE.search(place.host) else place
+
+
 def parse_address(address: str) -> GitHub | None:
-    """The repository on GitHub that a remote's ``address`` names; ``None`` for an address of another form."""
+    """The server, owner and name in a remote's ``address``; ``None`` for an address of another form."""
     match = _ADDRESS.fullmatch(address)
     return GitHub(match["host"], match["owner"], match["name"]) if match else None
 
@@ -177,18 +222,58 @@ def kind_of(text: str) -> Kind:
 
 def _kernel(root: Path, folder: Path) -> Kernel:
     read = manifest.load(folder)
+    backends = read.backends or tuple(dict.fromkeys(one.backend for one in read.components))
     return Kernel(
         folder=PurePosixPath(folder.resolve().relative_to(root).as_posix()),
         name=read.name,
-        backends=read.backends or tuple(dict.fromkeys(one.backend for one in read.components)),
+        backends=backends,
         repo_id=read.repo_id or "",
         has_benchmarks=any((folder / "benchmarks").glob("*.py")),
+        gpu=_gpu_variants(folder, read, backends),
+        is_locked=(folder / "flake.lock").is_file(),
+        needs_submodules=_needs_submodules(root, folder),
     )
+
+
+def _gpu_variants(
+    folder: Path, kernel: Manifest, backends: tuple[str, ...]
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The names of the variants that need a GPU, by system and backend; where nothing can be planned without
+    a network, the systems that backends have had so far."""
+    try:
+        locked = flake_lock.read(folder / "flake.lock")
+        if locked.commit and builder.bundled(locked.commit) is not None:
+            planned = [one for one in planning.planned_variants(folder) if one.bundled]
+            found: dict[tuple[str, str], list[str]] = {}
+            for one in variants.build_once(planned):
+                if one.backend in settings.GPU_BACKENDS:
+                    found.setdefault((one.system, one.backend), []).append(one.name)
+            return {target: tuple(names) for target, names in found.items()}
+    except KernelActionsError:
+        pass  # It cannot be planned, which `matrix` reports.
+    targets = [("x86_64-linux", one) for one in backends if one in settings.GPU_BACKENDS]
+    if "cuda" in backends and kernel.compiled_for("cuda"):
+        targets.append(("aarch64-linux", "cuda"))
+    return dict.fromkeys(targets, ())
+
+
+def _needs_submodules(root: Path, folder: Path) -> bool:
+    listed = submodules.listed(root)
+    if not listed:
+        return False
+    found = reads.of_kernel(folder.resolve(), root)
+    used = [one for one in listed if found.uses_submodule(one)]
+    if not submodules.nix_fetches(folder):
+        return bool(used)
+    # Tests run in the checkout, whatever Nix built.
+    tests = found.folder / "tests"
+    return any(one.is_relative_to(tests) or tests.is_relative_to(one) for one in used)
 
 
 def _workflows(root: Path) -> tuple[tuple[Workflow, ...], str]:
     """The repository's workflows, and the reference to this suite that all of those that use it have."""
     found: list[Workflow] = []
+    texts: dict[PurePosixPath, str] = {}
     references: set[str] = set()
     folder = root / WORKFLOWS
     if not folder.is_dir():
@@ -199,8 +284,11 @@ def _workflows(root: Path) -> tuple[tuple[Workflow, ...], str]:
             continue
         text = toml_file.read_bytes(path, _LARGEST_WORKFLOW)[:_LARGEST_WORKFLOW].decode(errors="replace")
         found.append(Workflow(WORKFLOWS / name, kind_of(text)))
+        texts[WORKFLOWS / name] = text
         references |= {f"{match[1]}@{match[2]}" for match in USES.finditer(text)}
-    return tuple(found), references.pop() if len(references) == 1 else ""
+    all_texts = texts | starters.programs(root, WORKFLOWS)
+    started = [replace(one, started_by=starters.of(one.path, texts[one.path], all_texts)) for one in found]
+    return tuple(started), references.pop() if len(references) == 1 else ""
 
 
 def _uses_kernels(root: Path) -> bool:

@@ -11,8 +11,9 @@ from typing import Literal
 
 from kernel_actions import schema, settings, toml_file
 from kernel_actions.errors import Place, WrongInput
-from kernel_actions.init import templates
+from kernel_actions.init import runners, templates
 from kernel_actions.init.detection import WORKFLOWS, Repository
+from kernel_actions.init.runners import Choice
 
 State = Literal["new", "update", "replace", "unchanged", "edited", "taken"]
 
@@ -52,23 +53,24 @@ class File:
 
 
 def choose(
-    repository: Repository, uses: str, names: Collection[str], gpu_runner: Sequence[str]
+    repository: Repository, uses: str, names: Collection[str], choices: Sequence[Choice]
 ) -> tuple[Wanted, ...]:
     """The workflows for this repository, or those with the ``names`` given, and kernel-actions.toml, where
-    ``gpu_runner`` are the labels of the runners that test on a GPU, if any are given.
+    ``choices`` say where GPU backends are tested.
 
     Raises ``WrongInput`` for a name that no template has.
     """
     known = templates.find()
     chosen = [_named(known, name) for name in names] if names else _fitting(repository, known)
+    needs_submodules = any(kernel.needs_submodules for kernel in repository.kernels)
     wanted = [
         Wanted(
             WORKFLOWS / f"{PurePosixPath(one.name).name}.yml",
-            _stamped(templates.filled(one, uses, repository.branch)),
+            _stamped(templates.filled(one, uses, repository.branch, submodules=needs_submodules)),
         )
         for one in chosen
     ]
-    return (*wanted, *_settings(repository, gpu_runner))
+    return (*wanted, *_settings(repository, choices))
 
 
 def _named(known: dict[str, templates.Template], name: str) -> templates.Template:
@@ -90,23 +92,23 @@ def _fitting(repository: Repository, known: dict[str, templates.Template]) -> li
     return [known[name] for name in names if name in known]
 
 
-def _settings(repository: Repository, gpu_runner: Sequence[str]) -> Iterable[Wanted]:
+def _settings(repository: Repository, choices: Sequence[Choice]) -> Iterable[Wanted]:
     """kernel-actions.toml: beside build.toml, or for several kernels in ``.github``, and what is each one's
     own beside its build.toml."""
-    runners = _runners(repository, gpu_runner)
+    about = _ABOUT + _runners(choices)
     if not repository.is_monorepo:
         # Where the repository's own is, if it has one.
         shared = PurePosixPath(".github") / settings.FILE_NAME
         is_shared = (repository.root / shared).exists() and not (
             repository.root / settings.FILE_NAME
         ).exists()
-        yield Wanted(shared if is_shared else PurePosixPath(settings.FILE_NAME), _stamped(_ABOUT + runners))
+        yield Wanted(shared if is_shared else PurePosixPath(settings.FILE_NAME), _stamped(about))
         return
-    yield Wanted(PurePosixPath(".github") / settings.FILE_NAME, _stamped(_ABOUT + runners))
+    yield Wanted(PurePosixPath(".github") / settings.FILE_NAME, _stamped(about))
     names = [kernel.name for kernel in repository.kernels]
     for kernel in repository.kernels:
         prefix = kernel.name if names.count(kernel.name) == 1 else kernel.folder.as_posix()
-        if not _PLAIN.fullmatch(prefix):
+        if not runners.PLAIN.fullmatch(prefix):
             raise WrongInput(
                 f"{prefix[:80]!r} cannot begin the name of a git tag",
                 where=Place(repository.root / kernel.folder),
@@ -127,36 +129,18 @@ _ABOUT = """\
 """
 
 
-def _runners(repository: Repository, gpu_runner: Sequence[str]) -> str:
-    backends = [one for one in repository.backends if one in settings.GPU_BACKENDS]
-    if not backends:
+def _runners(choices: Sequence[Choice]) -> str:
+    if not choices:
         return (
             "# GitHub's hosted runners build and test what needs no GPU. Labels of other runners go here:\n"
             "# [runners.build]\n"
             '# "x86_64-linux" = ["self-hosted", "linux", "x64", "nix"]\n'
         )
-    lines = [
-        "# Compiling needs no GPU: GitHub's hosted runners do it, unless [runners.build] says otherwise.",
-        "# Tests do need one: a runner that has all of these labels takes them.",
-        "[runners.test]",
-    ]
-    for backend in backends:
-        labels = gpu_runner or settings.Settings().test_runner("x86_64-linux", backend)
-        listed = ", ".join(f'"{_label(label)}"' for label in labels)
-        lines.append(f'"x86_64-linux.{backend}" = [{listed}]')
-    return "\n".join(lines) + "\n"
-
-
-# What needs no escape in a string of TOML.
-_PLAIN = re.compile(r"[A-Za-z0-9_.:@+ /-]+")
-
-
-def _label(text: str) -> str:
-    if not _PLAIN.fullmatch(text):
-        raise WrongInput(
-            f"{text[:80]!r} is no label of a runner", repair="as in --gpu-runner 'self-hosted linux gpu'"
-        )
-    return text
+    return (
+        "# Compiling needs no GPU: GitHub's hosted runners do it, unless [runners.build] says otherwise.\n"
+        "# Tests do need one: a runner that has all of these labels takes them. A group of runners is\n"
+        '# written { group = "name" }.\n'
+    ) + runners.toml(choices)
 
 
 def _stamped(text: str) -> str:

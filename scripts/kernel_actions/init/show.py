@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from kernel_actions import console
+from kernel_actions import console, settings
 from kernel_actions.errors import printable
 from kernel_actions.init.detection import LEVELS, Repository
 from kernel_actions.init.plan import File
@@ -28,6 +28,8 @@ _KINDS = {
     "other": "something else",
 }
 _WIDTH = 100
+# So many files that come to the same are shown by the first of them.
+_MANY = 4
 
 
 def found(repository: Repository) -> str:
@@ -42,27 +44,54 @@ def found(repository: Repository) -> str:
         parts.append(printable(f"{repository.root} is in no git repository: {looked}"))
     parts.append(console.table(("kernel", "folder", "backends", "on the Hub"), rows))
     parts += [f"not read: {printable(text)}" for text in repository.unread]
+    if unlocked := [kernel.name for kernel in repository.kernels if not kernel.is_locked]:
+        parts.append(printable(f"without flake.lock, so that nothing can be planned: {', '.join(unlocked)}"))
+    if repository.github is None and repository.origin:
+        parts.append(printable(f"origin is {repository.origin}, which is not on GitHub"))
     if repository.workflows:
-        listed = [(str(one.path), _KINDS[one.kind]) for one in repository.workflows]
-        parts.append(console.table(("workflow", "what it does"), listed))
+        listed = [
+            (str(one.path), _KINDS[one.kind], ", ".join(path.name for path in one.started_by))
+            for one in repository.workflows
+        ]
+        parts.append(console.table(("workflow", "what it does", "started by"), listed))
     return "\n\n".join(parts) + "\n"
 
 
 def differences(files: Sequence[File]) -> str:
-    """What would change, as a unified diff, and what would not."""
+    """What would change, as a unified diff, and what would not. Of many files of one name that differ in a
+    word, the first is shown."""
     parts = []
-    for one in files:
+    rows = []
+    for group in _alike(files):
+        one = group[0]
+        more = f"and {len(group) - 1} more of that name, each with its own kernel's" if len(group) > 1 else ""
         if one.is_written:
             old = "/dev/null" if one.before is None else f"a/{one.path}"
             lines = difflib.unified_diff(
                 (one.before or "").splitlines(), one.after.splitlines(), old, f"b/{one.path}", lineterm=""
             )
             # A file holds what its author liked; a terminal must not obey it.
-            parts.append("\n".join(_visible(line) for line in lines) + "\n")
-    parts.append(
-        console.table(("file", "what becomes of it"), [(str(one.path), _WHAT[one.state]) for one in files])
-    )
+            parts.append("\n".join(_visible(line) for line in lines) + (f"\n{more}\n" if more else "\n"))
+        named = f"{one.path} and {len(group) - 1} more" if len(group) > 1 else str(one.path)
+        rows.append((named, _WHAT[one.state]))
+    parts.append(console.table(("file", "what becomes of it"), rows))
     return "\n".join(parts) + "\n"
+
+
+def _alike(files: Sequence[File]) -> list[list[File]]:
+    """``files``, with those of kernels' folders that have one name and come to the same as one."""
+    groups: dict[tuple[str, str, bool], list[File]] = {}
+    for number, one in enumerate(files):
+        # Whatever is there already is shown.
+        is_alike = (
+            one.path.name == settings.FILE_NAME and one.path.parent.name != ".github" and not one.before
+        )
+        key = (one.path.name, one.state, True) if is_alike else (str(number), "", False)
+        groups.setdefault(key, []).append(one)
+    grouped = []
+    for group in groups.values():
+        grouped += [group] if len(group) >= _MANY else [[one] for one in group]
+    return grouped
 
 
 def steps(left: Sequence[Step]) -> str:
@@ -83,17 +112,22 @@ def as_json(
     return {
         "root": str(repository.root),
         "github": repository.github.url if repository.github else None,
+        "origin": repository.origin or None,
         "kernels": [
             {
                 "kernel": one.name,
                 "dir": str(one.folder),
                 "backends": list(one.backends),
                 "repo_id": one.repo_id or None,
+                "locked": one.is_locked,
             }
             for one in repository.kernels
         ],
         "unread": list(repository.unread),
-        "workflows": [{"path": str(one.path), "kind": one.kind} for one in repository.workflows],
+        "workflows": [
+            {"path": str(one.path), "kind": one.kind, "started_by": [str(path) for path in one.started_by]}
+            for one in repository.workflows
+        ],
         "files": [
             {"path": str(one.path), "state": one.state, "text": one.after if one.is_written else None}
             for one in files

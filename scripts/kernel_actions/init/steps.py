@@ -15,10 +15,14 @@ from pathlib import PurePosixPath
 
 from kernel_actions import settings
 from kernel_actions.errors import KernelActionsError
-from kernel_actions.init.detection import WORKFLOWS, GitHub, Repository
+from kernel_actions.init.detection import WORKFLOWS, GitHub, Repository, Workflow
 from kernel_actions.init.plan import File
+from kernel_actions.init.runners import Choice
+from kernel_actions.settings import Runner
 
 _HUB = "https://huggingface.co"
+# So many are named in a sentence, or have a command each.
+_MANY = 4
 # A job's own; a step may have an input of this name, further in.
 _ENVIRONMENT = re.compile(
     r"^    environment:(?:\s+name:)?[ \t]*([A-Za-z0-9_-]+)[ \t]*(?:#.*)?$", re.MULTILINE
@@ -40,7 +44,7 @@ class Step:
     link: str = ""
 
 
-def left(repository: Repository, files: Sequence[File], gpu_runner: tuple[str, ...]) -> tuple[Step, ...]:
+def left(repository: Repository, files: Sequence[File], choices: Sequence[Choice]) -> tuple[Step, ...]:
     """The steps that are left once ``files`` are written."""
     texts = {one.path: one.before if one.state == "edited" else one.after for one in files}
     workflows = "\n".join(
@@ -48,22 +52,63 @@ def left(repository: Repository, files: Sequence[File], gpu_runner: tuple[str, .
     )
     place = repository.github or _NO_PLACE
     return (
+        *_lock(repository),
         *_commit(repository, files, place),
         *_hub(repository, workflows, place),
-        *_runners(repository, files, gpu_runner, place),
+        *_runners(repository, files, choices, place),
         *_settings(workflows, place),
         *_others(repository, texts),
     )
+
+
+def _lock(repository: Repository) -> Iterator[Step]:
+    """What is not locked can be neither planned nor built: it is the first thing to do."""
+    folders = [kernel.folder for kernel in repository.kernels if not kernel.is_locked]
+    if not folders:
+        return
+    names = _listed([kernel.name for kernel in repository.kernels if not kernel.is_locked])
+    without = [folder for folder in folders if not (repository.root / folder / "flake.nix").is_file()]
+    what = "flake.lock" if not without else "flake.lock (nor flake.nix, which docs/tutorial.md shows)"
+    if len(folders) > _MANY:
+        commands: tuple[str, ...] = (
+            "for folder in " + shlex.join(map(str, folders)) + '; do nix flake lock "./$folder"; done',
+        )
+    else:
+        commands = tuple(f"nix flake lock {shlex.quote(f'./{folder}')}" for folder in folders)
+    yield Step(
+        "Lock the builder, and commit flake.lock",
+        f"{names} {'has' if len(folders) == 1 else 'have'} no {what}. It names the revision of the builder: "
+        "without it, nothing can be planned or built. Nix writes it, once flake.nix is in git.",
+        commands,
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """``names`` in a sentence."""
+    shown = list(names[:_MANY]) + ([f"{len(names) - _MANY} more"] if len(names) > _MANY else [])
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def _commit(repository: Repository, files: Sequence[File], place: GitHub) -> Iterator[Step]:
     if not repository.is_git:
         yield Step("Make it a git repository", "Nix and the release see what git has.", ("git init",))
     if repository.github is None:
+        why = (
+            f"origin is {repository.origin}, which is not on GitHub, and these workflows run nowhere else"
+            if repository.origin
+            else "It has no remote named origin"
+        )
+        remote = " --remote github" if repository.origin else ""
         yield Step(
             "Put the repository on GitHub",
-            "It has no remote named origin: put its owner and name in place of OWNER/REPO below.",
-            ("gh repo create OWNER/REPO --source . --push --private",),
+            f"{why}: put its owner and name in place of OWNER/REPO below.",
+            (f"gh repo create OWNER/REPO --source .{remote} --push --private",),
+        )
+    elif repository.is_github_assumed:
+        yield Step(
+            f"See that {repository.github.host} is a GitHub Enterprise Server",
+            "Its name does not tell. These workflows run on no other server: there, put the repository on "
+            "GitHub as well.",
         )
     written = [str(one.path) for one in files if one.is_written]
     if written:
@@ -89,13 +134,12 @@ def _paths(written: Sequence[str]) -> str:
 
 
 def _hub(repository: Repository, workflows: str, place: GitHub) -> Iterator[Step]:
-    for kernel in repository.kernels:
-        if not kernel.repo_id:
-            where = PurePosixPath(kernel.folder) / "build.toml"
-            yield Step(
-                f"Name the repository on the Hub in {where}",
-                'Releases go there: repo-id = "your-name/your-kernel" below [general.hub].',
-            )
+    unnamed = [str(kernel.folder / "build.toml") for kernel in repository.kernels if not kernel.repo_id]
+    if unnamed:
+        yield Step(
+            f"Name the repository on the Hub in {_listed(unnamed)}",
+            'Releases go there: repo-id = "your-name/your-kernel" below [general.hub].',
+        )
     environments = list(dict.fromkeys(_ENVIRONMENT.findall(workflows)))
     for name in environments:
         host = "" if place.host == "github.com" else f"--hostname {place.host} "
@@ -143,30 +187,54 @@ def _publisher(repository: Repository, workflows: str, environment: str, place: 
 
 
 def _runners(
-    repository: Repository, files: Sequence[File], gpu_runner: tuple[str, ...], place: GitHub
+    repository: Repository, files: Sequence[File], choices: Sequence[Choice], place: GitHub
 ) -> Iterator[Step]:
     is_new = any(one.path.name == settings.FILE_NAME and one.is_written for one in files)
-    wanted: dict[tuple[str, ...], list[str]] = {}
-    for kernel in repository.kernels:
-        own = settings.Settings()
-        if not is_new:
-            # What is wrong in it is said by every command that needs it.
-            with contextlib.suppress(KernelActionsError):
-                own = settings.load(repository.root / kernel.folder)
-        for backend in kernel.backends:
-            labels = own.test_runner("x86_64-linux", backend)
-            if "self-hosted" in labels:
-                wanted.setdefault(gpu_runner or labels if is_new else labels, []).append(backend)
-    for labels, backends in wanted.items():
-        said = ",".join(label for label in labels if label not in ("self-hosted", "linux", "x64"))
-        name = f" --labels {shlex.quote(said)}" if said else ""
+    own = settings.Settings()
+    if not is_new and repository.kernels:
+        # What is wrong in it is said by every command that needs it.
+        with contextlib.suppress(KernelActionsError):
+            own = settings.load(repository.root / repository.kernels[0].folder)
+    wanted: dict[Runner, list[str]] = {}
+    unnamed = []
+    for choice in choices:
+        runner = choice.runner if is_new else own.test_runner(choice.system, choice.backend)
+        if runner is None:
+            unnamed += [] if choice.is_named else [choice]
+        elif runner.group or "self-hosted" in runner.labels:
+            wanted.setdefault(runner, []).append(f"{choice.backend} on {choice.system}")
+    for runner, targets in wanted.items():
+        yield _runner(runner, targets, place)
+    for choice in unnamed:
         yield Step(
-            f"Have a runner with the labels {', '.join(labels)}",
-            f"It runs the tests for {', '.join(dict.fromkeys(backends))}: docs/runners.md sets one up that "
-            "keeps nothing between jobs. If you have none: docs/workflows.md says how to leave them out.",
-            (f"./config.sh --url {place.url} --ephemeral{name} --token TOKEN",),
-            f"{place.url}/settings/actions/runners/new",
+            f"Name a runner that tests {choice.backend} on {choice.system}, if you have one",
+            "Until then its variants are built and published untested: kernel-actions.toml says so in "
+            f'[test.allow-untested]. Write "{choice.key}" = [labels] or {{ group = "name" }} below '
+            "[runners.test], and take the line of its variants out.",
         )
+
+
+def _runner(runner: Runner, targets: Sequence[str], place: GitHub) -> Step:
+    why = (
+        f"It runs the tests for {_listed(targets)}: docs/runners.md sets one up that keeps nothing between "
+        "jobs. If you have none: docs/workflows.md says how to leave them out."
+    )
+    if runner.group:
+        labels = f" with the labels {', '.join(runner.labels)}" if runner.labels else ""
+        return Step(
+            f"Have a runner in the group {runner.group}{labels} that this repository may use",
+            f"{why} In the organization's settings: Actions, Runner groups.",
+            (),
+            f"https://{place.host}/organizations/{place.owner}/settings/actions/runner-groups",
+        )
+    said = ",".join(label for label in runner.labels if label not in ("self-hosted", "linux", "x64", "arm64"))
+    name = f" --labels {shlex.quote(said)}" if said else ""
+    return Step(
+        f"Have a runner with the labels {', '.join(runner.labels)}",
+        why,
+        (f"./config.sh --url {place.url} --ephemeral{name} --token TOKEN",),
+        f"{place.url}/settings/actions/runners/new",
+    )
 
 
 def _settings(workflows: str, place: GitHub) -> Iterator[Step]:
@@ -199,11 +267,38 @@ def _others(repository: Repository, texts: dict[PurePosixPath, str | None]) -> I
         "hf-jobs": "build or test on Hugging Face Jobs",
     }
     for kind, what in does.items():
-        found = [str(one.path) for one in repository.workflows if one.kind == kind and one.path not in texts]
-        if found:
-            named = ", ".join(PurePosixPath(path).name for path in found)
+        found = [one for one in repository.workflows if one.kind == kind and one.path not in texts]
+        going = _going(found)
+        if going:
+            named = ", ".join(path.name for path in going)
             yield Step(
                 f"Retire those that {what}, when the new workflows have run",
                 f"{named}: docs/migration.md says what takes the place of what.",
-                (f"git rm -- {shlex.join(found)}",),
+                (f"git rm -- {shlex.join(map(str, going))}",),
             )
+        for one in found:
+            if one.path not in going:
+                starters = [path.name for path in one.started_by if path not in going]
+                yield Step(
+                    f"Keep {one.path.name} until nothing starts it",
+                    f"It is one of those that {what}, and {_listed(starters)} {_start(starters)} it: change "
+                    f"{'that' if len(starters) == 1 else 'those'} first.",
+                )
+
+
+def _going(workflows: Sequence[Workflow]) -> list[PurePosixPath]:
+    """Those that can be removed together: nothing starts them but others of them."""
+    going = [one.path for one in workflows]
+    while True:
+        kept = [
+            one.path
+            for one in workflows
+            if one.path in going and all(path in going for path in one.started_by)
+        ]
+        if kept == going:
+            return going
+        going = kept
+
+
+def _start(starters: Sequence[str]) -> str:
+    return "starts" if len(starters) == 1 else "start"

@@ -23,6 +23,8 @@ _BY_HAND = re.compile(
 _MAIN = re.compile(r"(?<![\w.-])main(?![\w.-])(?!/)")
 _BRANCH = re.compile(r"[A-Za-z][A-Za-z0-9._/-]*")
 _LONGEST_COMMENT = 118
+# What the templates say of submodules, with the comment for those who copy them.
+_SUBMODULES = re.compile(r"(?m)^( +submodules: )false( #.*)?$")
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,10 @@ def _installed_from() -> tuple[str, str]:
         return "", ""
 
 
-def filled(template: Template, uses: str, branch: str = "main") -> str:
+def filled(template: Template, uses: str, branch: str = "main", *, submodules: bool = False) -> str:
     """The template's text with ``uses`` (``OWNER/REPO@REF``) in place of the suite's placeholder, and the
-    default ``branch`` in place of ``main``; without what it tells those who copy it by hand.
+    default ``branch`` in place of ``main``; without what it tells those who copy it by hand. With
+    ``submodules`` a checkout that builds, tests or checks a kernel has them.
 
     Raises ``WrongInput`` for a branch whose name needs quotes in YAML.
     """
@@ -109,6 +112,7 @@ def filled(template: Template, uses: str, branch: str = "main") -> str:
     repository, _, revision = uses.partition("@")
     text = _PLACEHOLDER.sub(lambda match: f"{repository}{match[1]}@{revision}", template.text)
     text = _MAIN.sub(branch, text)
+    text = _SUBMODULES.sub(r"\1recursive" if submodules else r"\1false", text)
     lines = text.splitlines()
     header = next((index for index, line in enumerate(lines) if not line.startswith("#")), len(lines))
     return "\n".join([*_header(lines[:header]), *lines[header:]]) + "\n"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from kernel_actions import builder_output
+from kernel_actions import builder_output, submodules
 from kernel_actions.builder_output import Output
 from kernel_actions.errors import KernelActionsError, Place, WrongInput
 from kernel_actions.manifest import Component, Manifest
@@ -287,10 +287,11 @@ def _check_sources(manifest: Manifest, backend: str, tree: _Tree) -> None:
     for key, name in _listed_sources(manifest, backend):
         path = tree.check(key, name)
         if not os.path.isfile(path):  # Path.is_file raises for names that no file can have.
-            what = "is not a file" if os.path.exists(path) else "does not exist"
-            raise WrongInput(
-                f"{name} of {key} {what}", where=tree.place(key, name), repair="correct the path"
-            )
+            what, repair = "is not a file" if os.path.exists(path) else "does not exist", "correct the path"
+            if submodule := submodules.missing_around(path):
+                what = f"is in the submodule {submodule}, which was not fetched"
+                repair = "git submodule update --init, or submodules: recursive of actions/checkout"
+            raise WrongInput(f"{name} of {key} {what}", where=tree.place(key, name), repair=repair)
     for key, name in _folders(manifest, backend):
         tree.check(key, name)
     shown = f"{PACKAGE_ROOT}/{manifest.python_name}"

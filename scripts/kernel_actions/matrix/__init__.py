@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import console, planning, schema, settings, variants
+from kernel_actions import console, manifest, planning, schema, settings, variants
 from kernel_actions.builder_source import Source
 from kernel_actions.errors import EXIT_DONE, KernelActionsError, Place, WrongInput, printable
 from kernel_actions.manifest import BACKENDS
 from kernel_actions.matrix import jobs as jobs_
+from kernel_actions.matrix import monorepo
 from kernel_actions.matrix.jobs import Job, Part
+from kernel_actions.matrix.monorepo import Concerned
 from kernel_actions.named_tuple import NamedTuple
 from kernel_actions.planning import KernelPlan
 from kernel_actions.settings import Selector, Settings
@@ -64,7 +66,8 @@ class Selection(NamedTuple):
 class PlannedKernel(NamedTuple):
     """A kernel's part of the matrix: the selected variants, and what was left out.
 
-    ``held_back`` of the latter were left out as the code is untrusted.
+    ``held_back`` of the latter were left out as the code is untrusted. ``changed`` is why it is planned,
+    where only changed kernels are.
     """
 
     directory: str
@@ -73,6 +76,7 @@ class PlannedKernel(NamedTuple):
     left_out: tuple[LeftOut, ...]
     settings: Settings
     held_back: int = 0
+    changed: str = ""
 
     @property
     def name(self) -> str:
@@ -95,12 +99,15 @@ class PlannedKernel(NamedTuple):
 class Matrix(NamedTuple):
     """The jobs of all kernels, and the kernels that were left out as a whole, each with its reason.
 
-    Of ``untrusted`` code only what hosted runners test is tested.
+    ``checked`` are the name and the folder of each kernel that compliance has to look at: those that are
+    planned, and those with a changed file that no build or test reads. Of ``untrusted`` code only what hosted
+    runners test is tested.
     """
 
     kernels: tuple[PlannedKernel, ...]
     jobs: tuple[Job, ...]
     unchanged: tuple[tuple[str, str], ...] = ()
+    checked: tuple[tuple[str, str], ...] = ()
     untrusted: bool = False
 
     @property
@@ -139,9 +146,11 @@ class Matrix(NamedTuple):
                     "dir": one.directory,
                     "variants": len(one.selected),
                     "builder": one.plan.builder.as_json(),
+                    **({"changed": one.changed} if one.changed else {}),
                 }
                 for one in self.kernels
             ],
+            "checked": [{"kernel": name, "dir": directory} for name, directory in self.checked],
             "unchanged": [{"dir": directory, "reason": reason} for directory, reason in self.unchanged],
         }
 
@@ -155,7 +164,7 @@ def select(plan: KernelPlan, directory: str, own: Settings, selection: Selection
         reason = selection.reason_against(variant)
         runner = own.build_runner(variant.system, variant.backend)
         if reason is None and selection.untrusted and not settings.is_hosted(runner):
-            reason = f"is built on {', '.join(runner)}, which untrusted code does not get", None
+            reason = f"is built on {runner}, which untrusted code does not get", None
             held_back.add(variant.name)
         if reason is None:
             selected.append(variant)
@@ -193,8 +202,8 @@ def run(options: Options) -> int:
 
         return explain.run(options, options.explain)
     durations = _durations(options.durations)
-    folders, unchanged = _folders(options)
-    kernels = _plan_all(folders, options)
+    concerned = _concerned(options)
+    kernels = _plan_all(concerned.planned, options)
     for kernel in kernels:
         for warning in (*kernel.plan.manifest.warnings, *kernel.plan.builder.remarks):
             console.say(printable(f"kernel-actions: warning: {warning}"))
@@ -205,7 +214,13 @@ def run(options: Options) -> int:
         )
     planned = jobs_.group((job for kernel in kernels for job in kernel.jobs()), options.group_by)
     packed = tuple(jobs_.pack(planned, options.max_jobs, durations))
-    matrix = Matrix(tuple(kernels), packed, unchanged, options.untrusted)
+    matrix = Matrix(
+        tuple(kernels),
+        packed,
+        tuple((one.directory.as_posix(), one.reason) for one in concerned.unchanged),
+        _checked(concerned, kernels),
+        options.untrusted,
+    )
     _check_empty(matrix, options)
     output.PRINTERS[options.format](matrix)
     return EXIT_DONE
@@ -220,23 +235,36 @@ def _same_names(kernels: Sequence[PlannedKernel]) -> Iterator[tuple[str, str, st
             yield kernel.name, kernel.directory, other
 
 
-def _folders(options: Options) -> tuple[list[Path], tuple[tuple[str, str], ...]]:
-    """The folders of the kernels to plan, and those that are unchanged."""
-    if not options.discover and not options.changed_since:
-        return options.kernel_dirs, ()
-    from kernel_actions.matrix import monorepo
-
+def _concerned(options: Options) -> Concerned:
+    """The kernels to plan and to check, and those that are unchanged."""
     folders = options.kernel_dirs
     if options.discover:
         folders = monorepo.discover(Path(options.discover))
-    if not options.changed_since:
-        return folders, ()
-    shared = {folder: monorepo.outside_sources(folder) for folder in folders}
-    concerned, unchanged = monorepo.concerned(folders, options.changed_since, shared)
-    return concerned, tuple((one.directory.as_posix(), one.reason) for one in unchanged)
+    if options.changed_since:
+        from kernel_actions.matrix import changes  # Not at the top: it runs git, which most plans do without.
+
+        return changes.concerned(folders, options.changed_since)
+    return Concerned(dict.fromkeys(folders, ""), tuple(folders), ())
 
 
-def _plan_all(folders: list[Path], options: Options) -> list[PlannedKernel]:
+def _checked(concerned: Concerned, kernels: Sequence[PlannedKernel]) -> tuple[tuple[str, str], ...]:
+    """The name and the folder of each kernel to check."""
+    names = {one.directory: one.name for one in kernels}
+    return tuple(
+        (names.get(folder.as_posix()) or _name(folder), folder.as_posix()) for folder in concerned.checked
+    )
+
+
+def _name(folder: Path) -> str:
+    """The name of a kernel that is not planned; that of its folder where its build.toml cannot be read, which
+    checking it reports."""
+    try:
+        return manifest.load(folder).name
+    except KernelActionsError:
+        return folder.resolve().name
+
+
+def _plan_all(folders: Mapping[Path, str], options: Options) -> list[PlannedKernel]:
     """The plan of each kernel. Raises what is wrong in any of them, all at once."""
     builder = source(options)
     kernels: list[PlannedKernel] = []
@@ -246,7 +274,8 @@ def _plan_all(folders: list[Path], options: Options) -> list[PlannedKernel]:
         try:
             own = settings.load(folder, known)
             wanted = selection(options, own)
-            kernels.append(select(planning.plan(folder, builder), folder.as_posix(), own, wanted))
+            kernel = select(planning.plan(folder, builder), folder.as_posix(), own, wanted)
+            kernels.append(kernel._replace(changed=folders[folder]))
         except KernelActionsError as error:
             errors.append(error)
     if errors:
@@ -261,7 +290,7 @@ def _check_empty(matrix: Matrix, options: Options) -> None:
     if matrix.jobs or options.allow_empty:
         return
     if not matrix.kernels:
-        what = f"no kernel is concerned by the changes since {options.changed_since[:80]!r}"
+        what = f"no build or test of a kernel reads what has changed since {options.changed_since[:80]!r}"
         raise WrongInput(what, repair="allow it with --allow-empty")
     reasons = dict.fromkeys(one.reason for kernel in matrix.kernels for one in kernel.left_out)
     shown = list(reasons)[:5] + (

@@ -112,8 +112,8 @@ def _explain(
     )
     if once.system != variant.system:
         facts.append(Fact("job", f"its systems share it: it is built on {once.system}"))
-    facts.append(Fact("built on", ", ".join(own.build_runner(once.system, once.backend))))
-    facts.append(Fact("tested on", ", ".join(own.test_runner(once.system, once.backend))))
+    facts.append(Fact("built on", str(own.build_runner(once.system, once.backend))))
+    facts.append(Fact("tested on", str(own.test_runner(once.system, once.backend))))
     return Explanation(variant.name, variant.system, True, f"planned, scope {selection.scope}", tuple(facts))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernel_actions.errors import WrongInput
 from kernel_actions.named_tuple import NamedTuple
-from kernel_actions.settings import Labels, Limits
+from kernel_actions.settings import Limits, Runner
 from kernel_actions.variants import Variant
 
 
@@ -26,8 +26,8 @@ class Job(NamedTuple):
     """
 
     parts: tuple[Part, ...]
-    runner: Labels
-    test_runner: Labels
+    runner: Runner
+    test_runner: Runner
     limits: Limits
 
     @property
@@ -63,7 +63,7 @@ class Job(NamedTuple):
         )
         entry |= {name: next(iter(values)) for name, values in shared if len(values) == 1}
         entry |= {"name": self.name, "artifact": self.artifact, "system": self.system}
-        entry |= {"runner": list(self.runner), "test_runner": list(self.test_runner)}
+        entry |= {"runner": self.runner.as_json(), "test_runner": self.test_runner.as_json()}
         return entry | self.limits.as_json()
 
     @property

@@ -59,7 +59,7 @@ def _print_github(matrix: Matrix) -> None:
     value = matrix.as_json()
     jobs = _compact({"include": value["include"]})
     tests = _compact({"include": [job.as_json() for job in matrix.tests]})
-    kernels = _compact({"include": [{"kernel": one.name, "dir": one.directory} for one in matrix.kernels]})
+    kernels = _compact({"include": value["checked"]})
     names = dict.fromkeys(f"{part.kernel}/{part.variant.name}" for job in matrix.jobs for part in job.parts)
     variants = " ".join(names)
     room = _MOST_OUTPUT // 2 - sum(map(len, (jobs, tests, kernels, variants))) - _SMALL_OUTPUTS
@@ -122,9 +122,9 @@ def _compact(value: Any) -> str:
 def _title(kernel: PlannedKernel) -> str:
     builder = kernel.plan.builder
     changed = ", changed by flake.nix" if kernel.plan.override else ""
-    return printable(
-        f"{kernel.name} ({kernel.directory}), built with {builder.repository} {builder.commit[:12]}{changed}"
-    )
+    why = f": {kernel.changed}" if kernel.changed else ""
+    built = f"built with {builder.repository} {builder.commit[:12]}"
+    return printable(f"{kernel.name} ({kernel.directory}), {built}{changed}{why}")
 
 
 def _counted(matrix: Matrix) -> str:
@@ -144,7 +144,7 @@ def _counted(matrix: Matrix) -> str:
 
 def _job_rows(matrix: Matrix) -> list[tuple[str, ...]]:
     def row(job: Job) -> tuple[str, ...]:
-        return (job.name, ", ".join(job.runner), ", ".join(job.test_runner))
+        return (job.name, str(job.runner), str(job.test_runner))
 
     if len(matrix.kernels) == 1:
         return [row(job) for job in matrix.jobs]

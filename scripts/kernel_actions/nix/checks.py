@@ -10,11 +10,11 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote
 
-from kernel_actions import build_folder, git
+from kernel_actions import build_folder, git, reads, submodules
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.nix import configuration, evaluation, preflight
@@ -23,18 +23,25 @@ from kernel_actions.variants import Variant
 
 # The first version of Nix that reads the address of a folder with quoted characters as it is meant.
 _READS_QUOTED = (2, 21)
-_SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
 
 
 class Source(NamedTuple):
-    """The kernel as Nix sees it: the repository, and the rest of the address of the flake in it."""
+    """The kernel as Nix sees it: the repository, and the rest of the address of the flake in it.
+    ``nix_fetches`` says that flake.nix has Nix fetch its submodules."""
 
     state: GitState
     query: str
+    nix_fetches: bool = False
 
     @contextlib.contextmanager
     def address(self, nix: str) -> Iterator[str]:
         """The address of the flake, for this version of Nix. It holds as long as the context does."""
+        if self.nix_fetches and _numbers(nix) < submodules.NIX_FETCHES_SINCE:
+            since = ".".join(map(str, submodules.NIX_FETCHES_SINCE))
+            raise WrongSurroundings(
+                f"Nix {nix} does not know `inputs.self.submodules` of flake.nix",
+                repair=f"use Nix {since} or newer, which the action setup-nix installs",
+            )
         root = str(self.state.root.resolve())
         if quote(root) == root or _numbers(nix) >= _READS_QUOTED:
             yield f"git+file://{quote(root)}{self.query}"
@@ -131,13 +138,33 @@ def source(kernel_dir: Path, *, allow_dirty: bool) -> Source:
 
 
 def _source(kernel_dir: Path, state: GitState) -> Source:
-    """As Nix itself makes an address of a folder in git, but with submodules, which it leaves out unasked."""
-    has_submodules = _check_submodules(state.root, kernel_dir)
-    folder = kernel_dir.resolve().relative_to(state.root.resolve()).as_posix()
+    """As Nix itself makes an address of a folder in git, but with the submodules that the kernel reads, which
+    it leaves out unasked.
+
+    Raises ``WrongInput`` for one that was not fetched, unless Nix does that.
+    """
+    root = state.root.resolve()
+    listed = submodules.listed(root)
+    nix_fetches = submodules.nix_fetches(kernel_dir)
+    used: tuple[PurePosixPath, ...] = ()
+    if listed and not nix_fetches:
+        found = reads.of_kernel(kernel_dir.resolve(), root)
+        used = tuple(one for one in listed if found.uses_submodule(one))
+    # Of uncommitted changes Nix takes all submodules as they are checked out: git.cc:1005, in submodules.py.
+    needed = listed if state.dirty and (used or nix_fetches) else used
+    for path in needed:
+        if not submodules.is_fetched(root, path):
+            raise WrongInput(
+                f"the submodule {path} was not fetched",
+                where=Place(root / submodules.FILE_NAME),
+                repair=f"git submodule update --init {shlex.quote(str(path))}, or submodules: recursive of "
+                "actions/checkout",
+            )
+    folder = kernel_dir.resolve().relative_to(root).as_posix()
     parts = [f"dir={quote(folder)}"] if folder != "." else []
     parts += ["shallow=1"] if git.is_shallow(kernel_dir) else []
-    parts += ["submodules=1"] if has_submodules else []
-    return Source(state, f"?{'&'.join(parts)}" if parts else "")
+    parts += ["submodules=1"] if used else []
+    return Source(state, f"?{'&'.join(parts)}" if parts else "", nix_fetches and bool(listed))
 
 
 @contextlib.contextmanager
@@ -165,24 +192,6 @@ def _changed(kernel_dir: Path, state: GitState) -> list[str]:
     tracked = git.tracked(kernel_dir)
     # What git does not track is no change.
     return [name for name in inside if name in tracked or not (folder / name).exists()]
-
-
-def _check_submodules(root: Path, kernel_dir: Path) -> bool:
-    """Whether the repository has submodules. Raises ``WrongInput`` for one that was not fetched."""
-    try:
-        text = (root / ".gitmodules").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    names = [name for name in _SUBMODULE.findall(text) if name]
-    for name in names:
-        folder = root / name
-        if not folder.is_dir() or not any(folder.iterdir()):
-            raise WrongInput(
-                f"the submodule {name} was not fetched",
-                where=Place(root / ".gitmodules"),
-                repair="submodules: recursive of actions/checkout, or git submodule update --init",
-            )
-    return bool(names)
 
 
 def check_folder(kernel_dir: Path, folder: Path, option: str) -> None:
