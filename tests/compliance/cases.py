@@ -460,9 +460,18 @@ BREAKS |= {
         (
             lambda kernel, _: (
                 edit(kernel / INIT, "import torch\n", "import tiny_scale.a\nimport torch\n"),
-                write(kernel / "torch-ext/tiny_scale/a.py", "if True:\n    import packaging.version\n"),
+                write(kernel / "torch-ext/tiny_scale/a.py", "if True:\n    import numpy.linalg\n"),
             ),
-            "a.py:2: imports packaging.version, which no build depends on",
+            "a.py:2: imports numpy.linalg, which no build depends on",
+        ),
+        # To say what is missing is kind, and the package does not load nevertheless.
+        (
+            edited(
+                INIT,
+                "import torch\n",
+                "import torch\ntry:\n    import iris\nexcept ImportError:\n    raise RuntimeError('iris')\n",
+            ),
+            "__init__.py:3: imports iris, which no build depends on",
         ),
     ],
     "source-later-imports": [
@@ -474,17 +483,15 @@ BREAKS |= {
             edited(INIT, "    return ops.twice(x)", "    import numpy\n    return ops.twice(x)"),
             "__init__.py:9: imports numpy, which no build depends on",
         ),
-        # The package is loaded without it.
+        # Not on every machine is what a condition asks for.
         (
-            lambda kernel, _: (
-                edit(
-                    kernel / INIT,
-                    "import torch\n",
-                    "import torch\ntry:\n    from . import a\nexcept ImportError:\n    a = None\n",
-                ),
-                write(kernel / "torch-ext/tiny_scale/a.py", "import iris\n"),
-            ),
-            "a.py:1: imports iris, which no build depends on",
+            edited(INIT, "import torch\n", "import torch\nif torch.version.hip:\n    import iris\n"),
+            "__init__.py:3: imports iris, which no build depends on",
+        ),
+        # It is there with the loader of today, by way of sigstore.
+        (
+            edited(INIT, "import torch\n", "import requests\nimport torch\n"),
+            "__init__.py:1: imports requests, which is there only as long as another package requires it",
         ),
     ],
     "source-threads": [
@@ -692,6 +699,24 @@ BREAKS |= {
         (
             signed(license=None),
             "metadata.json:27: the loader cannot read it: missing field `license`",
+        ),
+        # What the loader refuses since it has a parser of its own (kernels 0.17.2).
+        (
+            provenance(commit="release", dirty=False),
+            "metadata.json:24: the loader cannot read it: Invalid git object id, expected 40 or 64 "
+            "hexadecimal digits: release",
+        ),
+        (
+            provenance(commit="0" * 40),
+            "metadata.json:25: the loader cannot read it: missing field `dirty`",
+        ),
+        (
+            signed(**{"kernel-depends": [{"repo-id": "acme/relu"}]}),
+            "metadata.json:32: the loader cannot read it: either `version` or `revision` must be specified",
+        ),
+        (
+            signed(**{"kernel-depends": [{"repo-id": "acme/relu", "version": 1, "revision": "main"}]}),
+            "metadata.json:34: the loader cannot read it: `version` and `revision` are mutually exclusive",
         ),
     ],
     "metadata-name": [
@@ -964,6 +989,14 @@ KEEPS |= {
             edit(kernel / "build.toml", "version = 3", 'version = 3\npython-depends = ["einops"]'),
             edit(kernel / INIT, "import torch\n", "import torch\nfrom einops import rearrange\n"),
         ),
+        # What the loader requires is there with it.
+        edited(
+            INIT,
+            "import torch\n",
+            "import huggingface_hub\nimport torch\nimport yaml\nfrom packaging import version\n",
+        ),
+        # Not on every machine.
+        edited(INIT, "import torch\n", "import torch\nif torch.version.hip:\n    import iris\n"),
         lambda kernel, _: (
             edit(kernel / "build.toml", 'backends = ["cpu"]', 'backends = ["cpu", "tpu"]'),
             edit(kernel / INIT, "import torch\n", "import torch\nimport jax.numpy as jnp\n"),
@@ -982,8 +1015,29 @@ KEEPS |= {
             "torch-ext/tiny_scale/a.py",
             "def f():\n    try:\n        import numpy\n    except ImportError as error:\n"
             "        raise ImportError('f needs numpy') from error\n"
-            "if __name__ == '__main__':\n    import tqdm\n",
+            "if __name__ == '__main__':\n    import psutil\n",
         ),
+        # The package is loaded without it.
+        lambda kernel, _: (
+            edit(
+                kernel / INIT,
+                "import torch\n",
+                "import torch\ntry:\n    from . import a\nexcept ImportError:\n    a = None\n",
+            ),
+            write(kernel / "torch-ext/tiny_scale/a.py", "import iris\n"),
+        ),
+        # Somebody asks first, here or in another file.
+        added("torch-ext/tiny_scale/a.py", "if TYPE_CHECKING:\n    import iris\n"),
+        added("torch-ext/tiny_scale/a.py", "def f():\n    if HAS_IRIS:\n        import iris\n"),
+        lambda kernel, _: (
+            write(kernel / "torch-ext/tiny_scale/a.py", 'HAS = find_spec_cached("iris") is not None\n'),
+            write(kernel / "torch-ext/tiny_scale/b.py", "import iris.language\n"),
+        ),
+        # What its users have who call it with arrays of another framework, and who test it.
+        added("torch-ext/tiny_scale/a.py", "def f():\n    import jax.numpy\n    import tensorflow\n"),
+        added("torch-ext/tiny_scale/ops/scale_test.py", "import pytest\nimport numpy\n"),
+        added("torch-ext/tiny_scale/testing/plugin.py", "import pytest\n"),
+        added("torch-ext/tiny_scale/scale_benchmark.py", "import tabulate\n"),
     ],
     "source-threads": [
         added("csrc/scale.cpp", '// at::parallel_for\nconst char* a = "at::parallel_for";\n'),
@@ -1090,7 +1144,14 @@ KEEPS |= {
             (kernel / "flake.lock").unlink(),
         ),
     ],
-    "metadata-readable": [signed(upstream="https://example.org/x"), signed(unknown={"a": [1]})],
+    "metadata-readable": [
+        signed(upstream="https://example.org/x"),
+        signed(unknown={"a": [1]}),
+        signed(backend={"type": "tpu"}),
+        signed(**{"kernel-depends": [{"repo-id": "acme/relu", "version": 1}]}),
+        # As the builder wrote it before 2026-08-17.
+        provenance(sha="0" * 40, dirty=False),
+    ],
     "metadata-name": [signed(name="tiny-scale")],
     "metadata-version": [signed(version=3)],
     "metadata-backend": [built_with("good", "torch-universal")],
@@ -1137,7 +1198,7 @@ KEEPS |= {
     "binary-python-abi": [built_with("glibc")],
     "binary-manylinux": [built_with("not-stable"), built_with("macos26")],
     "binary-rpath": [built_with("needed")],
-    "binary-needed": [built_with("torch"), built_with("macos15")],
+    "binary-needed": [built_with("torch"), built_with("glibc-parts"), built_with("macos15")],
     "binary-stack": [built_with("rpath"), built_with("macos15")],
     "binary-paths": [built_with("shared-paths")],
     "binary-stable-abi": [

@@ -81,6 +81,7 @@ FLAGS = {
     "stack": ["-Wl,-z,execstack"],
     "needed": ["-Wl,--no-as-needed", "libgomp.so.1"],
     "torch": ["-Wl,--no-as-needed", "libtorch_cpu.so", "libc10.so"],
+    "glibc-parts": ["-Wl,--no-as-needed", "libmvec.so.1", "libatomic.so.1", "libanl.so.1", "libresolv.so.2"],
 }
 # Declarations in place of headers: they compile in no time.
 LIBRARIES = {
@@ -99,6 +100,7 @@ LIBRARIES = {
     "stack": "void f() {}",
     "needed": "void f() {}",
     "torch": "void f() {}",
+    "glibc-parts": "void f() {}",
     "unstable": "namespace at { struct Tensor; void add(Tensor*); } void f() { at::add(nullptr); }",
     "stable": (
         'extern "C" int aoti_torch_get_dim(void*, long*); namespace at { int own(int x) { return x; } } '

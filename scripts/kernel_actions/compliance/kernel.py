@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -14,6 +12,8 @@ from kernel_actions import builder_source, manifest, planning
 from kernel_actions.builder import BuilderRevision
 from kernel_actions.compliance import files
 from kernel_actions.compliance.engine import Problem
+from kernel_actions.compliance.imports import Import, Imports
+from kernel_actions.compliance.python_file import PythonFile
 from kernel_actions.errors import KernelActionsError, Place, WrongInput
 from kernel_actions.manifest import Manifest
 from kernel_actions.planning import KernelPlan
@@ -45,49 +45,6 @@ _NOT_CODE = re.compile(
     """,
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
-
-
-@dataclass(frozen=True)
-class PythonFile:
-    """A Python file of the kernel's package."""
-
-    path: Path
-    tree: ast.Module
-
-    @cached_property
-    def nodes(self) -> tuple[ast.AST, ...]:
-        """All of the syntax tree, for all rules: walking takes longer than looking."""
-        return tuple(ast.walk(self.tree))
-
-    @cached_property
-    def imported(self) -> Mapping[str, str]:
-        """Local names of what is imported from other packages, with their full names."""
-        names: dict[str, str] = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Import):
-                for one in node.names:
-                    names[one.asname or one.name.partition(".")[0]] = (
-                        one.name if one.asname else one.name.partition(".")[0]
-                    )
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                for one in node.names:
-                    names[one.asname or one.name] = f"{node.module}.{one.name}"
-        return names
-
-    def full_name(self, node: ast.expr) -> str:
-        """The full dotted name that ``node`` means, such as ``torch.library.custom_op``; empty where
-        it is none of something imported."""
-        parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name) or node.id not in self.imported:
-            return ""
-        return ".".join([self.imported[node.id], *reversed(parts)])
-
-    def place(self, node: ast.expr | ast.stmt) -> Place:
-        """Where ``node`` stands."""
-        return Place(self.path, node.lineno, node.col_offset + 1)
 
 
 @dataclass(frozen=True)
@@ -131,6 +88,13 @@ class Kernel:
             return None
         path = package_dir(self.manifest) / "__init__.py"
         return next((one for one in self.python if one.path == path), None)
+
+    @cached_property
+    def foreign_imports(self) -> tuple[Import, ...]:
+        """What the package imports of others, and no build depends on."""
+        if self.manifest is None:
+            return ()
+        return Imports(self.manifest, package_dir(self.manifest), self.python).foreign
 
     @cached_property
     def builder(self) -> BuilderRevision | KernelActionsError:
@@ -211,7 +175,7 @@ class _Reader:
             data = self._read(entry.path, _LARGEST_PYTHON)
             if data is not None:
                 try:
-                    parsed.append(PythonFile(entry.path, files.parse_python(entry.path, data)))
+                    parsed.append(PythonFile(entry.path, files.parse_python(entry.path, data), data))
                 except WrongInput as error:
                     self.problems.append(Problem.of(error, Place(entry.path)))
         return tuple(parsed)

@@ -98,7 +98,7 @@ class Variant:
 
 
 def read(path: Path, kernel: Manifest | None) -> Variant:
-    """Read the variant in the folder ``path``. Raises ``WrongSurroundings`` without kernels-data."""
+    """Read the variant in the folder ``path``. Raises ``WrongSurroundings`` without the loader."""
     where = Place(path / METADATA)
     text = ""
     metadata: dict[str, Any] = {}
@@ -122,12 +122,24 @@ def read(path: Path, kernel: Manifest | None) -> Variant:
     return Variant(path, parse_name(path.name), kernel, files.walk(path), metadata, text, unread)
 
 
+def check_loader() -> None:
+    """Raises ``WrongSurroundings`` when the loader is not installed, whose parser is asked."""
+    _parser()
+
+
 def _parse(data: bytes) -> None:
     """Parse metadata.json as the loader does. Raises ``ValueError`` where that would."""
+    _parser().from_bytes(data)
+
+
+def _parser() -> Any:
+    # The class that `kernels.importer` reads metadata.json with (kernels 0.17.2). The package kernels-data
+    # has one of that name too, whose releases know less: 0.16.2 refuses tpu, and takes a commit that is none.
     try:
-        from kernels_data import Metadata
+        from kernels._rust import Metadata
     except ModuleNotFoundError as error:
         raise WrongSurroundings(
-            "the Python package kernels-data is not installed", repair="python -m pip install kernels-data"
+            "the Python package kernels, whose parser reads metadata.json, is not installed",
+            repair='python -m pip install "kernels>=0.17"',
         ) from error
-    Metadata.from_bytes(data)
+    return Metadata
