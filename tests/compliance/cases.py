@@ -24,9 +24,14 @@ UNKNOWN = "f" * 40
 LOCKED = "8ac69fc542a4306eade0759ef7c45b4f2ae57df0"
 # One of the last revisions that do not know edition 5.
 OLD = "b79face32a072b46e4e95c37869b3d1cc2e7735f"
+# What 43 of the 52 kernels of kernels-community lock. The builder makes no folder of the kernel's name since
+# e9152aa2, which is younger.
+EARLIER = "81580bb92577f2f7228661ca2a221fc052375709"
+BEFORE_DIGESTS = "a9a6139ad68377762f28d52da3921144278b75ca"
 CACHE = '  nixConfig.extra-substituters = [ "https://huggingface.cachix.org" ];\n'
 UNPLANNED = f"torch299-cxx11-cpu-{MACHINE}-linux"
 STABLE = f"torch-stable-abi211-cpu-{MACHINE}-linux"
+MARK = "import pytest\npytestmark = pytest.mark.kernels_ci\n"
 WORKFLOW = """\
 name: Check
 on: push
@@ -124,6 +129,17 @@ def at_commit(mark: str = "") -> Change:
 def provenance(**kernel: object) -> Change:
     """A change of where the variant says it comes from."""
     return signed(provenance={"kernel-builder": {"version": "1"}, **({"kernel": kernel} if kernel else {})})
+
+
+def locked_at(commit: str, *changes: Change) -> Change:
+    """Some changes, of a kernel that locks another commit of the builder."""
+
+    def change(kernel: Path, libraries: dict[str, Path]) -> None:
+        edit(kernel / "flake.lock", LOCKED, commit)
+        for one in changes:
+            one(kernel, libraries)
+
+    return change
 
 
 def linked(target: str) -> Change:
@@ -264,8 +280,17 @@ BREAKS |= {
             "build.toml:2: torch-ext/tiny_scale/__init__.py is outside of the kernel's folder",
         ),
         (
-            added("torch-ext/tiny_scale/tiny_scale/x.py", ""),
-            "tiny_scale:: the package holds a folder of its own name, where the builder puts one of its own",
+            locked_at(EARLIER, added("torch-ext/tiny_scale/tiny_scale/x.py", "")),
+            "tiny_scale:: the package holds a folder of its own name, where the locked builder puts one of "
+            "its own",
+        ),
+        (
+            locked_at(
+                EARLIER,
+                added("torch-ext/tiny_scale/tiny_scale.py", ""),
+                edited(INIT, "import torch\n", "import torch\nfrom .tiny_scale import f\n"),
+            ),
+            "tiny_scale.py:: is hidden by the folder of the package's name, which the locked builder adds",
         ),
     ],
     "flake-lock": [
@@ -421,7 +446,7 @@ BREAKS |= {
         ),
     ],
     "source-tests": [
-        (lambda kernel, _: shutil.rmtree(kernel / "tests"), "tests:: no test is marked kernels_ci"),
+        (lambda kernel, _: shutil.rmtree(kernel / "tests"), "build.toml:: there is no folder tests"),
         (
             edited("tests/test_scale.py", "@pytest.mark.kernels_ci", "# kernels_ci"),
             "tests:: no test is marked kernels_ci",
@@ -556,15 +581,30 @@ BREAKS |= {
     "source-test-imports": [
         (
             edited("tests/test_scale.py", "import pytest", "import pytest\nimport tiny_scale"),
-            "test_scale.py:2: imports tiny_scale by its name",
+            "test_scale.py:2: imports tiny_scale by its name, which the locked builder's tests do not find",
         ),
         (
             lambda kernel, _: (
-                write(kernel / "tests/deep/test_a.py", "def f():\n    from tiny_scale.x import y\n"),
+                write(kernel / "tests/deep/test_a.py", f"def f():\n    from tiny_scale.x import y\n{MARK}"),
                 write(kernel / "tests/test_b.py", "import tiny_scale\n"),
                 write(kernel / "tests/test_c.py", "import tiny_scale.x\nimport tiny_scale\n"),
             ),
-            "test_a.py:2: imports tiny_scale by its name, as 2 more files of tests do",
+            "test_a.py:2: imports tiny_scale by its name, which the locked builder's tests do not find, as 2 "
+            "more files of tests do",
+        ),
+        # Before, it is the other way around; also for what tests import from beside them.
+        (
+            locked_at(EARLIER, added("tests/test_b.py", "from kernels import get_kernel\n")),
+            "test_b.py:1: imports the package kernels, which the locked builder's tests do not find",
+        ),
+        (
+            locked_at(
+                EARLIER,
+                added("tests/test_b.py", "from .lib import kernel  # kernels\n"),
+                added("tests/lib.py", "import kernels\n"),
+                added("flake.nix", "{ pythonCheckInputs = ps: [ ps.einops ]; kernels = 1; }\n"),
+            ),
+            "lib.py:1: imports the package kernels, which the locked builder's tests do not find",
         ),
     ],
     "layout-name": [
@@ -579,7 +619,7 @@ BREAKS |= {
     ],
     "layout-compatibility": [
         (
-            lambda kernel, _: shutil.rmtree(kernel / VARIANT / "tiny_scale"),
+            locked_at(EARLIER),
             f"{NAME}:: there is no tiny_scale/__init__.py",
         ),
     ],
@@ -618,8 +658,8 @@ BREAKS |= {
     "layout-writable": [
         (lambda kernel, _: _mode(kernel, 0o666), "_ops.py:: can be written to by everyone (mode 666)"),
         (
-            lambda kernel, _: (kernel / VARIANT / "tiny_scale").chmod(0o777),
-            "tiny_scale:: can be written to by everyone (mode 777)",
+            lambda kernel, _: (kernel / VARIANT / "layers").chmod(0o777),
+            "layers:: can be written to by everyone (mode 777)",
         ),
     ],
     "layout-case": [
@@ -773,12 +813,13 @@ BREAKS |= {
     ],
     "metadata-digest": [
         (added(f"{VARIANT}/extra.py", ""), "extra.py:: is not in the digest"),
+        (signed(digest=None), "metadata.json:: there is no digest"),
         (
             lambda kernel, _: (kernel / VARIANT / "_ops.py").unlink(),
             "metadata.json:2: the digest lists _ops.py, which is not there",
         ),
         (
-            added(f"{VARIANT}/tiny_scale/__init__.py", "x"),
+            added(f"{VARIANT}/layers/__init__.py", "x"),
             "__init__.py:: has the hash LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=, but the digest says "
             "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
         ),
@@ -939,7 +980,16 @@ KEEPS |= {
     ],
     "manifest-repo-id": [edited("build.toml", "acme/", "acme-two/")],
     "manifest-sources": [edited("build.toml", "csrc/scale.cpp", "csrc/../csrc/scale.cpp")],
-    "manifest-package": [added("torch-ext/tiny_scale/layers/__init__.py", "")],
+    "manifest-package": [
+        added("torch-ext/tiny_scale/layers/__init__.py", ""),
+        # einops is such a package.
+        lambda kernel, _: (
+            write(kernel / "torch-ext/tiny_scale/tiny_scale.py", ""),
+            edit(kernel / INIT, "import torch\n", "import torch\nfrom .tiny_scale import f\n"),
+        ),
+        added("torch-ext/tiny_scale/tiny_scale/x.py", ""),
+        locked_at(EARLIER, added("torch-ext/tiny_scale/tiny_scale.py", "")),
+    ],
     "flake-lock": [
         # A revision that is not known is no fault of the lock file.
         edited("flake.lock", LOCKED, UNKNOWN),
@@ -1083,6 +1133,18 @@ KEEPS |= {
     "source-test-imports": [
         added("tests/test_b.py", "import tiny_scale_two, kernels\nfrom . import tiny_scale\n"),
         added("tests/test_b.py", "tiny_scale ("),
+        # What pytest does not collect, and functions that no run selects.
+        added("tests/run_all.py", "import tiny_scale\n"),
+        added("tests/test_b.py", "def test_it():\n    import tiny_scale\n"),
+        added("tests/test_b.py", "try:\n    import tiny_scale\nexcept ImportError:\n    pass\n"),
+        locked_at(EARLIER, added("tests/test_b.py", "import tiny_scale\n")),
+        locked_at(
+            EARLIER,
+            added("tests/test_b.py", "import kernels\n"),
+            added("flake.nix", "{ pythonCheckInputs = ps: with ps; [ einops kernels ]; }\n"),
+        ),
+        # Nobody knows what that builder has.
+        locked_at(UNKNOWN, added("tests/test_b.py", "import tiny_scale, kernels\n")),
     ],
     "source-readable": [added("torch-ext/tiny_scale/notes.txt", "def f(:")],
     "source-all": [
@@ -1128,9 +1190,13 @@ KEEPS |= {
     ],
     "layout-name": [noarch(), added("build/.local/x", ""), added("build/notes/x", "")],
     "layout-init": [noarch()],
-    "layout-compatibility": [noarch()],
+    "layout-compatibility": [
+        noarch(),
+        locked_at(EARLIER, then_signed(added(f"{VARIANT}/tiny_scale/__init__.py", ""))),
+        locked_at(UNKNOWN),
+    ],
     "layout-bytecode": [added(f"{VARIANT}/pyc.py", "")],
-    "layout-links": [linked("_ops.py"), linked("tiny_scale")],
+    "layout-links": [linked("_ops.py"), linked("../" + NAME + "/_ops.py")],
     "layout-special": [added(f"{VARIANT}/folder/file", "")],
     "layout-writable": [lambda kernel, _: _mode(kernel, 0o775), linked("_ops.py")],
     "layout-case": [added(f"{VARIANT}/folder/_OPS.py", "")],
@@ -1168,6 +1234,8 @@ KEEPS |= {
         ),
     ],
     "metadata-digest": [
+        # A builder that writes none.
+        locked_at(BEFORE_DIGESTS, signed(digest=None)),
         added(f"{VARIANT}/metadata.json.sigstore", "{}"),
         added(f"{VARIANT}/__pycache__/a.pyc", ""),
         linked("/etc/hostname"),

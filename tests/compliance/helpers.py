@@ -162,11 +162,11 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def write_variant(kernel: Path, library: Path | None, name: str = NAME, **changes: Any) -> Path:
-    """Write a built variant of the kernel, as builders do; ``changes`` are to its metadata."""
+    """Write a built variant of the kernel, as the locked builder does; ``changes`` are to its metadata."""
     folder = kernel / "build" / name
     identity = str(changes.get("id", ID))
     write(folder / "__init__.py", FILES["torch-ext/tiny_scale/__init__.py"])
-    write(folder / "tiny_scale" / "__init__.py", "")
+    write(folder / "layers" / "__init__.py", "")
     write(folder / "_ops.py", f"import torch\n\nfrom . import {ID}\n\nops = torch.ops.{ID}\n")
     if library is not None:
         (folder / f"{identity}.abi3.so").write_bytes(library.read_bytes())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -87,6 +87,11 @@ class Imports:
                     elif not is_of_tests and not self._is_provided_for(file, node, module):
                         found.append(Import(file, node, name, False, by_others))
         return tuple(found)
+
+    @property
+    def imported_files(self) -> Collection[Path]:
+        """The files of the package that others of it may import; some of them are not there."""
+        return self._is_guarded.keys()
 
     def _is_provided_for(self, file: PythonFile, node: ast.stmt, module: str) -> bool:
         if module in _FRAMEWORKS or module in self._asked_for or node in file.guarded:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from kernel_actions import builder_source, manifest, planning
 from kernel_actions.builder import BuilderRevision
-from kernel_actions.compliance import files
+from kernel_actions.builder_output import Output
+from kernel_actions.compliance import files, kernel_tests
 from kernel_actions.compliance.engine import Problem
 from kernel_actions.compliance.imports import Import, Imports
 from kernel_actions.compliance.python_file import PythonFile
@@ -24,6 +26,7 @@ PACKAGE_ROOTS = {"torch": "torch-ext", "torch-noarch": "torch-ext", "tvm-ffi": "
 _CPP_SUFFIXES = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".mm"})
 _LARGEST_PYTHON = 1_000_000
 _LARGEST_CPP = 10_000_000
+_LARGEST_FLAKE = 1_000_000
 # Of all sources of a kind. The largest public packages have 3 MB of Python, whose syntax trees take a hundred
 # times as much memory.
 _LARGEST_ALL_PYTHON = 10_000_000
@@ -92,9 +95,31 @@ class Kernel:
     @cached_property
     def foreign_imports(self) -> tuple[Import, ...]:
         """What the package imports of others, and no build depends on."""
+        return self._imports.foreign if self._imports is not None else ()
+
+    @cached_property
+    def tests(self) -> tuple[PythonFile, ...]:
+        """The files of the kernel's tests that rules can say something about."""
+        return kernel_tests.read(self.manifest) if self.manifest is not None else ()
+
+    @property
+    def imported_files(self) -> Collection[Path]:
+        """The files of the package that others of it may import; some of them are not there."""
+        return self._imports.imported_files if self._imports is not None else ()
+
+    @cached_property
+    def _imports(self) -> Imports | None:
         if self.manifest is None:
-            return ()
-        return Imports(self.manifest, package_dir(self.manifest), self.python).foreign
+            return None
+        return Imports(self.manifest, package_dir(self.manifest), self.python)
+
+    @cached_property
+    def flake(self) -> str:
+        """The text of flake.nix; empty where there is none that can be read."""
+        try:
+            return files.read(self.directory / "flake.nix", _LARGEST_FLAKE).decode(errors="replace")
+        except WrongInput:
+            return ""
 
     @cached_property
     def builder(self) -> BuilderRevision | KernelActionsError:
@@ -104,6 +129,16 @@ class Kernel:
             return builder_source.find(self.directory, builder_source.from_environment())
         except KernelActionsError as error:
             return error
+
+    @cached_property
+    def output(self) -> Output | None:
+        """What the locked builder puts into a variant; ``None`` where that is not known."""
+        try:
+            files.check_kind(self.directory / "flake.lock")
+            found, remark = builder_source.find_output(self.directory, builder_source.from_environment())
+        except KernelActionsError:
+            return None
+        return None if remark else found
 
     @cached_property
     def plan(self) -> KernelPlan | None:
@@ -215,11 +250,7 @@ class _Reader:
 
 def is_inside(kernel: Manifest, name: str | Path) -> bool:
     """Whether a path (as text from the kernel's folder on) stays in there, links followed."""
-    path = name if isinstance(name, Path) else kernel.directory / name
-    try:
-        return path.resolve().is_relative_to(kernel.directory.resolve())
-    except (OSError, RuntimeError, ValueError):  # A loop of links; a null character.
-        return False
+    return files.is_inside(kernel.directory, name if isinstance(name, Path) else kernel.directory / name)
 
 
 def _blank(found: re.Match[str]) -> str:

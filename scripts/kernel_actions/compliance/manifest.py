@@ -14,6 +14,8 @@ from kernel_actions.manifest import EDITION
 
 RULES: Family[Kernel] = Family()
 
+_RENAME = "rename it, or lock e9152aa2 (2026-07-30) of the builder or a later one, which adds no such folder"
+
 
 @RULES.rule
 def manifest_readable(kernel: Kernel) -> Iterator[Problem]:
@@ -111,12 +113,17 @@ def manifest_package(kernel: Kernel) -> Iterator[Problem]:
         yield Problem(what, kernel.manifest.place("general.name"))
     elif not init.is_file():
         yield Problem(f"there is no {name.as_posix()}", kernel.manifest.place("general.name"))
-    if (package / kernel.manifest.python_name).exists():
-        yield Problem(
-            "the package holds a folder of its own name, where the builder puts one of its own",
-            Place(package / kernel.manifest.python_name),
-            repair="rename it",
-        )
+    if kernel.output is None or not kernel.output.makes_package_folder:
+        return
+    inner = package / kernel.manifest.python_name
+    if inner.exists():
+        what = "the package holds a folder of its own name, where the locked builder puts one of its own"
+        yield Problem(what, Place(inner), repair=_RENAME)
+    module = inner.with_name(f"{inner.name}.py")
+    if module in kernel.imported_files and module.is_file():
+        # Of a folder and a file of one name Python takes the folder, which loads the package once more.
+        what = "is hidden by the folder of the package's name, which the locked builder adds"
+        yield Problem(what, Place(module), repair=_RENAME)
 
 
 def _takes_edition(kernel: Kernel) -> bool | None:

@@ -26,7 +26,7 @@ _ANSWERS = re.compile(r"(?:^|_)(?:has|have|available|installed)(?:_|$)", re.IGNO
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PythonFile:
     """A Python file of the kernel's package: its syntax tree, and the text it was made of."""
 

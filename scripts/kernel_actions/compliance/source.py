@@ -8,17 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernel_actions import console
-from kernel_actions.compliance import files
+from kernel_actions.compliance import kernel_tests
 from kernel_actions.compliance.engine import Family, Problem
-from kernel_actions.compliance.kernel import Kernel, is_inside
+from kernel_actions.compliance.kernel import Kernel
 from kernel_actions.compliance.python_file import PythonFile, imported
-from kernel_actions.errors import Place, WrongInput
+from kernel_actions.errors import Place
 from kernel_actions.manifest import Manifest
 
 RULES: Family[Kernel] = Family()
 
-MARKER = "kernels_ci"
-_LARGEST_TEST = 1_000_000
 # Namespaces of Torch's own operators, which are the same in every process.
 _TORCH_NAMESPACES = frozenset(
     {
@@ -152,8 +150,12 @@ def source_relative_imports(kernel: Kernel) -> Iterator[Problem]:
 
 @RULES.rule
 def source_tests(kernel: Kernel) -> Iterator[Problem]:
-    if kernel.manifest is not None and not any(_has_marker(entry) for entry in _tests(kernel)):
-        yield Problem(f"no test is marked {MARKER}", Place(kernel.directory / "tests"))
+    if kernel.manifest is None or any(kernel_tests.has_marker(file) for file in kernel.tests):
+        return
+    if (kernel.directory / "tests").is_dir():
+        yield Problem(f"no test is marked {kernel_tests.MARKER}", Place(kernel.directory / "tests"))
+    else:
+        yield Problem("there is no folder tests", kernel.where)
 
 
 @RULES.rule
@@ -206,21 +208,28 @@ def source_fake(kernel: Kernel) -> Iterator[Problem]:
 
 @RULES.rule
 def source_test_imports(kernel: Kernel) -> Iterator[Problem]:
-    if kernel.manifest is None:
+    # Which of the two ways there is has changed with e9152aa2 (2026-07-30): builder_output.py.
+    output = kernel.output
+    if kernel.manifest is None or output is None or not output.ci_tests:
         return
     package = kernel.manifest.python_name
-    found: list[Place] = []
-    for entry in _tests(kernel):
-        tree = _tree_with(entry, package)
-        for node in ast.walk(tree) if tree is not None else ():
-            if any(one.partition(".")[0] == package for one in imported(node)):
-                assert isinstance(node, ast.stmt)
-                found.append(Place(entry.path, node.lineno, node.col_offset + 1))
-                break
+    if not output.makes_package_folder:
+        repair = 'load it by `kernels.get_kernel("owner/name", version=…)`, with the repository of build.toml'
+        yield from _needed(kernel, package, f"imports {package} by its name", repair)
+    if not output.ci_has_kernels and not kernel_tests.adds_loader(kernel.flake):
+        repair = (
+            f"import {package} by its name, add kernels to pythonCheckInputs of flake.nix, or lock a newer "
+            "builder: `nix flake update`"
+        )
+        yield from _needed(kernel, kernel_tests.LOADER, "imports the package kernels", repair)
+
+
+def _needed(kernel: Kernel, package: str, what: str, repair: str) -> Iterator[Problem]:
+    """One problem for all files of tests that import ``package``: they are all mended in one way."""
+    found = [file.place(node) for file, node in kernel_tests.needed_imports(kernel.tests, package)]
     if found:
-        # They are all the same, and mended in one way.
         more = f", as {console.counted(len(found) - 1, 'more file')} of tests do" if found[1:] else ""
-        yield Problem(f"imports {package} by its name{more}", found[0])
+        yield Problem(f"{what}, which the locked builder's tests do not find{more}", found[0], repair)
 
 
 @RULES.rule
@@ -245,17 +254,6 @@ def _without_openmp(kernel: Manifest) -> Iterator[tuple[str, frozenset[Path]]]:
         # A header is compiled with what is listed beside it.
         if any(path.suffix in _OF_CXX for path in listed) and not any(map(_OPENMP.search, flags)):
             yield title, listed
-
-
-def _tests(kernel: Kernel) -> Iterator[files.Entry]:
-    """The Python files of the kernel's tests."""
-    folder = kernel.directory / "tests"
-    if kernel.manifest is None or not folder.is_dir() or not is_inside(kernel.manifest, "tests"):
-        return
-    for entry in files.walk(folder).entries:
-        is_foreign = entry.is_link and not is_inside(kernel.manifest, entry.path)
-        if entry.name.endswith(".py") and not entry.is_folder and not is_foreign:
-            yield entry
 
 
 def _imports_ops(node: ast.stmt) -> bool:
@@ -317,15 +315,6 @@ def _mentions(node: ast.AST, words: frozenset[str]) -> bool:
     )
 
 
-def _tree_with(entry: files.Entry, word: str) -> ast.Module | None:
-    """The syntax tree of a Python file that holds ``word``; ``None`` for others."""
-    try:
-        data = files.read(entry.path, _LARGEST_TEST)
-        return files.parse_python(entry.path, data) if word.encode() in data else None
-    except WrongInput:
-        return None
-
-
 def _missing(kernel: Kernel, macro: str, message: str) -> Iterator[Problem]:
     """A problem, unless a source uses ``macro`` with the name of the extension."""
     if kernel.manifest is None or kernel.manifest.binding.framework != "torch":
@@ -353,16 +342,3 @@ def _literal(node: ast.expr) -> str:
     if isinstance(node, ast.JoinedStr) and node.values:
         node = node.values[0]
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def _has_marker(entry: files.Entry) -> bool:
-    """Whether a file of tests uses the marker."""
-    try:
-        data = files.read(entry.path, _LARGEST_TEST)
-        # Most files are decided by the first look, which is a hundred times faster than the second.
-        if MARKER.encode() not in data:
-            return False
-        tree = files.parse_python(entry.path, data)
-    except WrongInput:
-        return False
-    return any(isinstance(node, ast.Attribute) and node.attr == MARKER for node in ast.walk(tree))
