@@ -31,6 +31,7 @@ BEFORE_DIGESTS = "a9a6139ad68377762f28d52da3921144278b75ca"
 CACHE = '  nixConfig.extra-substituters = [ "https://huggingface.cachix.org" ];\n'
 UNPLANNED = f"torch299-cxx11-cpu-{MACHINE}-linux"
 STABLE = f"torch-stable-abi211-cpu-{MACHINE}-linux"
+SHARED = 'src = ["torch-ext/binding.cpp", "torch-ext/b.h"]'
 MARK = "import pytest\npytestmark = pytest.mark.kernels_ci\n"
 WORKFLOW = """\
 name: Check
@@ -265,6 +266,57 @@ BREAKS |= {
                 (kernel / "csrc/scale.cpp").symlink_to("/dev/null"),
             ),
             "build.toml:18: csrc/scale.cpp is outside of the kernel's folder",
+        ),
+    ],
+    "manifest-headers": [
+        (
+            lambda kernel, _: (
+                write(kernel / "csrc/scale.h", ""),
+                write(kernel / "csrc/scale.cpp", '#include <vector>\n/* by */ #include "scale.h"\n'),
+            ),
+            "scale.cpp:2: includes csrc/scale.h, which no src of build.toml lists",
+        ),
+        # By way of one that is listed, from a folder of include.
+        (
+            lambda kernel, _: (
+                edit(kernel / "build.toml", '"csrc/scale.cpp",', '"csrc/scale.cpp", "include/a/scale.h",'),
+                edit(kernel / "build.toml", "depends", 'include = ["include"]\ndepends'),
+                write(kernel / "csrc/scale.cpp", "#include <a/scale.h>\n"),
+                write(
+                    kernel / "include/a/scale.h",
+                    '// Once.\n#ifndef SCALE\n#define SCALE\n#include "../b.h"\n#endif\n',
+                ),
+                write(kernel / "include/b.h", ""),
+            ),
+            "scale.h:4: includes include/b.h, which no src of build.toml lists",
+        ),
+        (
+            lambda kernel, _: (
+                write(kernel / "torch-ext/binding.h", ""),
+                edit(kernel / BINDING, '#include "registration.h"', '#include "binding.h"'),
+            ),
+            "binding.cpp:1: includes torch-ext/binding.h, which no src of build.toml lists",
+        ),
+    ],
+    "manifest-pyext": [
+        (
+            edited("build.toml", "[torch]", '[torch]\npyext = ["pyi", "json"]'),
+            "build.toml:12: pyext of [torch] has no py, so that the builder drops all Python files",
+        ),
+        # The builder puts a dot before each.
+        (
+            edited("build.toml", "[torch]", '[torch]\npyext = [".py"]'),
+            "build.toml:12: pyext of [torch] has no py, so that the builder drops all Python files",
+        ),
+        (
+            locked_at(LOCKED, _noarch_manifest, appended("build.toml", 'pyext = ["json"]\n')),
+            "build.toml:13: pyext of [torch-noarch] has no py, so that the builder drops all Python files",
+        ),
+    ],
+    "manifest-components": [
+        (
+            edited("build.toml", 'backends = ["cpu"]', 'backends = ["cpu", "cuda"]'),
+            "build.toml:6: no section is compiled for cuda, and the builder cannot build the others without",
         ),
     ],
     "manifest-package": [
@@ -980,6 +1032,43 @@ KEEPS |= {
     ],
     "manifest-repo-id": [edited("build.toml", "acme/", "acme-two/")],
     "manifest-sources": [edited("build.toml", "csrc/scale.cpp", "csrc/../csrc/scale.cpp")],
+    "manifest-headers": [
+        # What is listed, wherever; what the builder generates; what others have; what a condition includes.
+        lambda kernel, _: (
+            edit(kernel / "build.toml", '"csrc/scale.cpp",', '"csrc/scale.cpp", "csrc/a.h",'),
+            edit(kernel / "build.toml", 'src = ["torch-ext/binding.cpp"]', SHARED),
+            write(kernel / "csrc/a.h", "#pragma once\n"),
+            write(kernel / "torch-ext/b.h", ""),
+            write(kernel / "csrc/hip.h", ""),
+            write(
+                kernel / "csrc/scale.cpp",
+                '#include "a.h"\n#include "../torch-ext/b.h"\n#include "cute/tensor.hpp"\n'
+                '// #include "hip.h"\n/*\n#include "hip.h"\n*/\n#ifdef HIP\n#include "hip.h"\n#endif\n'
+                '#include HEADER\n#include "../../outside.h"\n',
+            ),
+            write(kernel.parent / "outside.h", ""),
+        ),
+        # The headers of the package's folder are there by pyext.
+        lambda kernel, _: (
+            edit(kernel / "build.toml", "[torch]", '[torch]\npyext = ["py", "h"]'),
+            write(kernel / "torch-ext/binding.h", ""),
+            edit(kernel / BINDING, '#include "registration.h"', '#include "binding.h"'),
+        ),
+        # The one that is listed is found where the other is not there.
+        lambda kernel, _: (
+            edit(kernel / "build.toml", '"csrc/scale.cpp",', '"csrc/scale.cpp", "include/a.h",'),
+            edit(kernel / "build.toml", "depends", 'include = ["include"]\ndepends'),
+            write(kernel / "include/a.h", ""),
+            write(kernel / "csrc/a.h", ""),
+            write(kernel / "csrc/scale.cpp", '#include "a.h"\n'),
+        ),
+    ],
+    "manifest-pyext": [
+        edited("build.toml", "[torch]", '[torch]\npyext = ["json", "py"]'),
+        # A builder that does not look at it there.
+        locked_at(BEFORE_DIGESTS, _noarch_manifest, appended("build.toml", 'pyext = ["json"]\n')),
+    ],
+    "manifest-components": [_noarch_manifest, edited("build.toml", 'backends = ["cpu"]', "")],
     "manifest-package": [
         added("torch-ext/tiny_scale/layers/__init__.py", ""),
         # einops is such a package.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from kernel_actions import builder_source, manifest, planning
 from kernel_actions.builder import BuilderRevision
 from kernel_actions.builder_output import Output
-from kernel_actions.compliance import files, kernel_tests
+from kernel_actions.compliance import files, headers, kernel_tests
 from kernel_actions.compliance.engine import Problem
 from kernel_actions.compliance.imports import Import, Imports
 from kernel_actions.compliance.python_file import PythonFile
@@ -23,7 +23,9 @@ from kernel_actions.toml_file import KeyPath
 
 # The folder of the Python package, by the kind of the binding.
 PACKAGE_ROOTS = {"torch": "torch-ext", "torch-noarch": "torch-ext", "tvm-ffi": "tvm-ffi-ext"}
-_CPP_SUFFIXES = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".mm"})
+_CPP_SUFFIXES = frozenset(
+    {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl", ".metal", ".mm"}
+)
 _LARGEST_PYTHON = 1_000_000
 _LARGEST_CPP = 10_000_000
 _LARGEST_FLAKE = 1_000_000
@@ -69,7 +71,8 @@ class CppFile:
 class Kernel:
     """A kernel's sources. ``manifest`` is ``None`` where build.toml cannot be read, and then there are none
     of the others. ``cpp`` are those with registrations, ``threaded`` those with loops for OpenMP.
-    ``problems`` are those of build.toml, ``unread`` those of the sources."""
+    ``problems`` are those of build.toml, ``unread`` those of the sources, ``includes`` what all listed
+    sources include."""
 
     directory: Path
     manifest: Manifest | None
@@ -78,6 +81,7 @@ class Kernel:
     threaded: tuple[CppFile, ...] = ()
     problems: tuple[Problem, ...] = ()
     unread: tuple[Problem, ...] = ()
+    includes: headers.Sources = field(default_factory=headers.Sources)
 
     @property
     def where(self) -> Place:
@@ -180,7 +184,7 @@ def read(directory: Path) -> Kernel:
         cpp, threaded = reader.cpp()
     except OSError as error:  # A name that no file can have.
         reader.problems.append(Problem(f"cannot be read: {error.strerror}", kernel.place("general.name")))
-    return Kernel(directory, kernel, python, cpp, threaded, (), tuple(reader.problems))
+    return Kernel(directory, kernel, python, cpp, threaded, (), tuple(reader.problems), reader.includes)
 
 
 class _Reader:
@@ -188,6 +192,7 @@ class _Reader:
 
     def __init__(self, kernel: Manifest) -> None:
         self.problems: list[Problem] = []
+        self.includes = headers.Sources()
         self._kernel = kernel
         self._left = 0
 
@@ -225,6 +230,8 @@ class _Reader:
             is_cpp = PurePosixPath(name).suffix in _CPP_SUFFIXES and is_inside(self._kernel, name)
             data = self._read(path, _LARGEST_CPP) if is_cpp and os.path.exists(path) else None
             registers, has_threads = _REGISTERS.search(data or b""), _HAS_THREADS.search(data or b"")
+            if data:
+                self.includes.add(name, data)
             if data and (registers or has_threads):
                 text = data.decode(errors="replace")
                 file = CppFile(path, _NOT_CODE.sub(_blank, text), text)

@@ -102,6 +102,43 @@ def manifest_sources(kernel: Kernel) -> Iterator[Problem]:
 
 
 @RULES.rule
+def manifest_headers(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is None:
+        return
+    for one in kernel.includes.missing(kernel.manifest):
+        what = f"includes {one.name}, which no src of build.toml lists"
+        yield Problem(what, Place(kernel.directory / one.file, one.line))
+
+
+@RULES.rule
+def manifest_pyext(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is None:
+        return
+    binding = kernel.manifest.binding
+    if binding.framework == "torch-noarch" and (kernel.output is None or not kernel.output.noarch_pyext):
+        return  # Builders have looked at it there for some time only.
+    section = kernel.manifest.file.values.get(binding.framework, {})
+    # lib/source-set.nix: what is listed takes the place of py and pyi. A dot before it is one too many.
+    if "pyext" in section and "py" not in binding.pyext:
+        what = f"pyext of [{binding.framework}] has no py, so that the builder drops all Python files"
+        yield Problem(what, kernel.manifest.place(f"{binding.framework}.pyext"))
+
+
+@RULES.rule
+def manifest_components(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is None or kernel.plan is None or kernel.manifest.binding.framework == "torch-noarch":
+        return
+    # lib/build.nix makes a noarch variant of such a backend, by `setup.py build_kernel --backend`; the
+    # setup.py of a compiled kernel (kernel-builder/src/pyproject/mod.rs) knows no such option.
+    compiled = {one.backend for one in kernel.manifest.components}
+    planned = dict.fromkeys(one.backend for one in kernel.plan.variants.variants)
+    for backend in planned:
+        if backend not in compiled:
+            what = f"no section is compiled for {backend}, and the builder cannot build the others without"
+            yield Problem(what, kernel.manifest.place("general.backends"))
+
+
+@RULES.rule
 def manifest_package(kernel: Kernel) -> Iterator[Problem]:
     if kernel.manifest is None:
         return
