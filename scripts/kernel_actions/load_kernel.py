@@ -43,9 +43,21 @@ def load(arguments: argparse.Namespace) -> tuple[ModuleType | None, dict[str, An
     file = kernel.__file__
     if file is None:
         raise RuntimeError("the loaded kernel is not a file")
-    public = list(getattr(kernel, "__all__", [])) or [one for one in dir(kernel) if not one.startswith("_")]
-    names = [one for one in public if not isinstance(getattr(kernel, one, None), ModuleType)]
+    names = [one for one in public_names(kernel) if not isinstance(getattr(kernel, one, None), ModuleType)]
     return kernel, {**answer, "variant": Path(file).parent.name, "names": names, "file": file}
+
+
+def public_names(kernel: ModuleType) -> list[str]:
+    """The names that ``__all__`` lists, else those without an underscore.
+
+    Some kernels list functions in place of their names. ``from kernel import *`` would refuse that, but
+    ``get_kernel`` gives the module, and does not look at it.
+    """
+    listed = [
+        one if isinstance(one, str) else str(getattr(one, "__name__", ""))
+        for one in getattr(kernel, "__all__", ())
+    ]
+    return [one for one in listed if one] or [one for one in dir(kernel) if not one.startswith("_")]
 
 
 def best_variant(repo_id: str, revision: str) -> str:

@@ -24,9 +24,15 @@ UNKNOWN = "f" * 40
 LOCKED = "8ac69fc542a4306eade0759ef7c45b4f2ae57df0"
 # One of the last revisions that do not know edition 5.
 OLD = "b79face32a072b46e4e95c37869b3d1cc2e7735f"
+# What 43 of the 52 kernels of kernels-community lock. The builder makes no folder of the kernel's name since
+# e9152aa2, which is younger.
+EARLIER = "81580bb92577f2f7228661ca2a221fc052375709"
+BEFORE_DIGESTS = "a9a6139ad68377762f28d52da3921144278b75ca"
 CACHE = '  nixConfig.extra-substituters = [ "https://huggingface.cachix.org" ];\n'
 UNPLANNED = f"torch299-cxx11-cpu-{MACHINE}-linux"
 STABLE = f"torch-stable-abi211-cpu-{MACHINE}-linux"
+SHARED = 'src = ["torch-ext/binding.cpp", "torch-ext/b.h"]'
+MARK = "import pytest\npytestmark = pytest.mark.kernels_ci\n"
 WORKFLOW = """\
 name: Check
 on: push
@@ -124,6 +130,17 @@ def at_commit(mark: str = "") -> Change:
 def provenance(**kernel: object) -> Change:
     """A change of where the variant says it comes from."""
     return signed(provenance={"kernel-builder": {"version": "1"}, **({"kernel": kernel} if kernel else {})})
+
+
+def locked_at(commit: str, *changes: Change) -> Change:
+    """Some changes, of a kernel that locks another commit of the builder."""
+
+    def change(kernel: Path, libraries: dict[str, Path]) -> None:
+        edit(kernel / "flake.lock", LOCKED, commit)
+        for one in changes:
+            one(kernel, libraries)
+
+    return change
 
 
 def linked(target: str) -> Change:
@@ -251,6 +268,57 @@ BREAKS |= {
             "build.toml:18: csrc/scale.cpp is outside of the kernel's folder",
         ),
     ],
+    "manifest-headers": [
+        (
+            lambda kernel, _: (
+                write(kernel / "csrc/scale.h", ""),
+                write(kernel / "csrc/scale.cpp", '#include <vector>\n/* by */ #include "scale.h"\n'),
+            ),
+            "scale.cpp:2: includes csrc/scale.h, which no src of build.toml lists",
+        ),
+        # By way of one that is listed, from a folder of include.
+        (
+            lambda kernel, _: (
+                edit(kernel / "build.toml", '"csrc/scale.cpp",', '"csrc/scale.cpp", "include/a/scale.h",'),
+                edit(kernel / "build.toml", "depends", 'include = ["include"]\ndepends'),
+                write(kernel / "csrc/scale.cpp", "#include <a/scale.h>\n"),
+                write(
+                    kernel / "include/a/scale.h",
+                    '// Once.\n#ifndef SCALE\n#define SCALE\n#include "../b.h"\n#endif\n',
+                ),
+                write(kernel / "include/b.h", ""),
+            ),
+            "scale.h:4: includes include/b.h, which no src of build.toml lists",
+        ),
+        (
+            lambda kernel, _: (
+                write(kernel / "torch-ext/binding.h", ""),
+                edit(kernel / BINDING, '#include "registration.h"', '#include "binding.h"'),
+            ),
+            "binding.cpp:1: includes torch-ext/binding.h, which no src of build.toml lists",
+        ),
+    ],
+    "manifest-pyext": [
+        (
+            edited("build.toml", "[torch]", '[torch]\npyext = ["pyi", "json"]'),
+            "build.toml:12: pyext of [torch] has no py, so that the builder drops all Python files",
+        ),
+        # The builder puts a dot before each.
+        (
+            edited("build.toml", "[torch]", '[torch]\npyext = [".py"]'),
+            "build.toml:12: pyext of [torch] has no py, so that the builder drops all Python files",
+        ),
+        (
+            locked_at(LOCKED, _noarch_manifest, appended("build.toml", 'pyext = ["json"]\n')),
+            "build.toml:13: pyext of [torch-noarch] has no py, so that the builder drops all Python files",
+        ),
+    ],
+    "manifest-components": [
+        (
+            edited("build.toml", 'backends = ["cpu"]', 'backends = ["cpu", "cuda"]'),
+            "build.toml:6: no section is compiled for cuda, and the builder cannot build the others without",
+        ),
+    ],
     "manifest-package": [
         (
             lambda kernel, _: (kernel / INIT).unlink(),
@@ -264,8 +332,17 @@ BREAKS |= {
             "build.toml:2: torch-ext/tiny_scale/__init__.py is outside of the kernel's folder",
         ),
         (
-            added("torch-ext/tiny_scale/tiny_scale/x.py", ""),
-            "tiny_scale:: the package holds a folder of its own name, where the builder puts one of its own",
+            locked_at(EARLIER, added("torch-ext/tiny_scale/tiny_scale/x.py", "")),
+            "tiny_scale:: the package holds a folder of its own name, where the locked builder puts one of "
+            "its own",
+        ),
+        (
+            locked_at(
+                EARLIER,
+                added("torch-ext/tiny_scale/tiny_scale.py", ""),
+                edited(INIT, "import torch\n", "import torch\nfrom .tiny_scale import f\n"),
+            ),
+            "tiny_scale.py:: is hidden by the folder of the package's name, which the locked builder adds",
         ),
     ],
     "flake-lock": [
@@ -421,7 +498,7 @@ BREAKS |= {
         ),
     ],
     "source-tests": [
-        (lambda kernel, _: shutil.rmtree(kernel / "tests"), "tests:: no test is marked kernels_ci"),
+        (lambda kernel, _: shutil.rmtree(kernel / "tests"), "build.toml:: there is no folder tests"),
         (
             edited("tests/test_scale.py", "@pytest.mark.kernels_ci", "# kernels_ci"),
             "tests:: no test is marked kernels_ci",
@@ -460,9 +537,18 @@ BREAKS |= {
         (
             lambda kernel, _: (
                 edit(kernel / INIT, "import torch\n", "import tiny_scale.a\nimport torch\n"),
-                write(kernel / "torch-ext/tiny_scale/a.py", "if True:\n    import packaging.version\n"),
+                write(kernel / "torch-ext/tiny_scale/a.py", "if True:\n    import numpy.linalg\n"),
             ),
-            "a.py:2: imports packaging.version, which no build depends on",
+            "a.py:2: imports numpy.linalg, which no build depends on",
+        ),
+        # To say what is missing is kind, and the package does not load nevertheless.
+        (
+            edited(
+                INIT,
+                "import torch\n",
+                "import torch\ntry:\n    import iris\nexcept ImportError:\n    raise RuntimeError('iris')\n",
+            ),
+            "__init__.py:3: imports iris, which no build depends on",
         ),
     ],
     "source-later-imports": [
@@ -474,17 +560,15 @@ BREAKS |= {
             edited(INIT, "    return ops.twice(x)", "    import numpy\n    return ops.twice(x)"),
             "__init__.py:9: imports numpy, which no build depends on",
         ),
-        # The package is loaded without it.
+        # Not on every machine is what a condition asks for.
         (
-            lambda kernel, _: (
-                edit(
-                    kernel / INIT,
-                    "import torch\n",
-                    "import torch\ntry:\n    from . import a\nexcept ImportError:\n    a = None\n",
-                ),
-                write(kernel / "torch-ext/tiny_scale/a.py", "import iris\n"),
-            ),
-            "a.py:1: imports iris, which no build depends on",
+            edited(INIT, "import torch\n", "import torch\nif torch.version.hip:\n    import iris\n"),
+            "__init__.py:3: imports iris, which no build depends on",
+        ),
+        # It is there with the loader of today, by way of sigstore.
+        (
+            edited(INIT, "import torch\n", "import requests\nimport torch\n"),
+            "__init__.py:1: imports requests, which is there only as long as another package requires it",
         ),
     ],
     "source-threads": [
@@ -549,15 +633,30 @@ BREAKS |= {
     "source-test-imports": [
         (
             edited("tests/test_scale.py", "import pytest", "import pytest\nimport tiny_scale"),
-            "test_scale.py:2: imports tiny_scale by its name",
+            "test_scale.py:2: imports tiny_scale by its name, which the locked builder's tests do not find",
         ),
         (
             lambda kernel, _: (
-                write(kernel / "tests/deep/test_a.py", "def f():\n    from tiny_scale.x import y\n"),
+                write(kernel / "tests/deep/test_a.py", f"def f():\n    from tiny_scale.x import y\n{MARK}"),
                 write(kernel / "tests/test_b.py", "import tiny_scale\n"),
                 write(kernel / "tests/test_c.py", "import tiny_scale.x\nimport tiny_scale\n"),
             ),
-            "test_a.py:2: imports tiny_scale by its name, as 2 more files of tests do",
+            "test_a.py:2: imports tiny_scale by its name, which the locked builder's tests do not find, as 2 "
+            "more files of tests do",
+        ),
+        # Before, it is the other way around; also for what tests import from beside them.
+        (
+            locked_at(EARLIER, added("tests/test_b.py", "from kernels import get_kernel\n")),
+            "test_b.py:1: imports the package kernels, which the locked builder's tests do not find",
+        ),
+        (
+            locked_at(
+                EARLIER,
+                added("tests/test_b.py", "from .lib import kernel  # kernels\n"),
+                added("tests/lib.py", "import kernels\n"),
+                added("flake.nix", "{ pythonCheckInputs = ps: [ ps.einops ]; kernels = 1; }\n"),
+            ),
+            "lib.py:1: imports the package kernels, which the locked builder's tests do not find",
         ),
     ],
     "layout-name": [
@@ -572,7 +671,7 @@ BREAKS |= {
     ],
     "layout-compatibility": [
         (
-            lambda kernel, _: shutil.rmtree(kernel / VARIANT / "tiny_scale"),
+            locked_at(EARLIER),
             f"{NAME}:: there is no tiny_scale/__init__.py",
         ),
     ],
@@ -611,8 +710,8 @@ BREAKS |= {
     "layout-writable": [
         (lambda kernel, _: _mode(kernel, 0o666), "_ops.py:: can be written to by everyone (mode 666)"),
         (
-            lambda kernel, _: (kernel / VARIANT / "tiny_scale").chmod(0o777),
-            "tiny_scale:: can be written to by everyone (mode 777)",
+            lambda kernel, _: (kernel / VARIANT / "layers").chmod(0o777),
+            "layers:: can be written to by everyone (mode 777)",
         ),
     ],
     "layout-case": [
@@ -693,6 +792,24 @@ BREAKS |= {
             signed(license=None),
             "metadata.json:27: the loader cannot read it: missing field `license`",
         ),
+        # What the loader refuses since it has a parser of its own (kernels 0.17.2).
+        (
+            provenance(commit="release", dirty=False),
+            "metadata.json:24: the loader cannot read it: Invalid git object id, expected 40 or 64 "
+            "hexadecimal digits: release",
+        ),
+        (
+            provenance(commit="0" * 40),
+            "metadata.json:25: the loader cannot read it: missing field `dirty`",
+        ),
+        (
+            signed(**{"kernel-depends": [{"repo-id": "acme/relu"}]}),
+            "metadata.json:32: the loader cannot read it: either `version` or `revision` must be specified",
+        ),
+        (
+            signed(**{"kernel-depends": [{"repo-id": "acme/relu", "version": 1, "revision": "main"}]}),
+            "metadata.json:34: the loader cannot read it: `version` and `revision` are mutually exclusive",
+        ),
     ],
     "metadata-name": [
         (signed(name="relu"), "metadata.json:11: name is relu, but build.toml says tiny-scale"),
@@ -748,12 +865,13 @@ BREAKS |= {
     ],
     "metadata-digest": [
         (added(f"{VARIANT}/extra.py", ""), "extra.py:: is not in the digest"),
+        (signed(digest=None), "metadata.json:: there is no digest"),
         (
             lambda kernel, _: (kernel / VARIANT / "_ops.py").unlink(),
             "metadata.json:2: the digest lists _ops.py, which is not there",
         ),
         (
-            added(f"{VARIANT}/tiny_scale/__init__.py", "x"),
+            added(f"{VARIANT}/layers/__init__.py", "x"),
             "__init__.py:: has the hash LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=, but the digest says "
             "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
         ),
@@ -914,7 +1032,53 @@ KEEPS |= {
     ],
     "manifest-repo-id": [edited("build.toml", "acme/", "acme-two/")],
     "manifest-sources": [edited("build.toml", "csrc/scale.cpp", "csrc/../csrc/scale.cpp")],
-    "manifest-package": [added("torch-ext/tiny_scale/layers/__init__.py", "")],
+    "manifest-headers": [
+        # What is listed, wherever; what the builder generates; what others have; what a condition includes.
+        lambda kernel, _: (
+            edit(kernel / "build.toml", '"csrc/scale.cpp",', '"csrc/scale.cpp", "csrc/a.h",'),
+            edit(kernel / "build.toml", 'src = ["torch-ext/binding.cpp"]', SHARED),
+            write(kernel / "csrc/a.h", "#pragma once\n"),
+            write(kernel / "torch-ext/b.h", ""),
+            write(kernel / "csrc/hip.h", ""),
+            write(
+                kernel / "csrc/scale.cpp",
+                '#include "a.h"\n#include "../torch-ext/b.h"\n#include "cute/tensor.hpp"\n'
+                '// #include "hip.h"\n/*\n#include "hip.h"\n*/\n#ifdef HIP\n#include "hip.h"\n#endif\n'
+                '#include HEADER\n#include "../../outside.h"\n',
+            ),
+            write(kernel.parent / "outside.h", ""),
+        ),
+        # The headers of the package's folder are there by pyext.
+        lambda kernel, _: (
+            edit(kernel / "build.toml", "[torch]", '[torch]\npyext = ["py", "h"]'),
+            write(kernel / "torch-ext/binding.h", ""),
+            edit(kernel / BINDING, '#include "registration.h"', '#include "binding.h"'),
+        ),
+        # The one that is listed is found where the other is not there.
+        lambda kernel, _: (
+            edit(kernel / "build.toml", '"csrc/scale.cpp",', '"csrc/scale.cpp", "include/a.h",'),
+            edit(kernel / "build.toml", "depends", 'include = ["include"]\ndepends'),
+            write(kernel / "include/a.h", ""),
+            write(kernel / "csrc/a.h", ""),
+            write(kernel / "csrc/scale.cpp", '#include "a.h"\n'),
+        ),
+    ],
+    "manifest-pyext": [
+        edited("build.toml", "[torch]", '[torch]\npyext = ["json", "py"]'),
+        # A builder that does not look at it there.
+        locked_at(BEFORE_DIGESTS, _noarch_manifest, appended("build.toml", 'pyext = ["json"]\n')),
+    ],
+    "manifest-components": [_noarch_manifest, edited("build.toml", 'backends = ["cpu"]', "")],
+    "manifest-package": [
+        added("torch-ext/tiny_scale/layers/__init__.py", ""),
+        # einops is such a package.
+        lambda kernel, _: (
+            write(kernel / "torch-ext/tiny_scale/tiny_scale.py", ""),
+            edit(kernel / INIT, "import torch\n", "import torch\nfrom .tiny_scale import f\n"),
+        ),
+        added("torch-ext/tiny_scale/tiny_scale/x.py", ""),
+        locked_at(EARLIER, added("torch-ext/tiny_scale/tiny_scale.py", "")),
+    ],
     "flake-lock": [
         # A revision that is not known is no fault of the lock file.
         edited("flake.lock", LOCKED, UNKNOWN),
@@ -964,6 +1128,14 @@ KEEPS |= {
             edit(kernel / "build.toml", "version = 3", 'version = 3\npython-depends = ["einops"]'),
             edit(kernel / INIT, "import torch\n", "import torch\nfrom einops import rearrange\n"),
         ),
+        # What the loader requires is there with it.
+        edited(
+            INIT,
+            "import torch\n",
+            "import huggingface_hub\nimport torch\nimport yaml\nfrom packaging import version\n",
+        ),
+        # Not on every machine.
+        edited(INIT, "import torch\n", "import torch\nif torch.version.hip:\n    import iris\n"),
         lambda kernel, _: (
             edit(kernel / "build.toml", 'backends = ["cpu"]', 'backends = ["cpu", "tpu"]'),
             edit(kernel / INIT, "import torch\n", "import torch\nimport jax.numpy as jnp\n"),
@@ -982,8 +1154,29 @@ KEEPS |= {
             "torch-ext/tiny_scale/a.py",
             "def f():\n    try:\n        import numpy\n    except ImportError as error:\n"
             "        raise ImportError('f needs numpy') from error\n"
-            "if __name__ == '__main__':\n    import tqdm\n",
+            "if __name__ == '__main__':\n    import psutil\n",
         ),
+        # The package is loaded without it.
+        lambda kernel, _: (
+            edit(
+                kernel / INIT,
+                "import torch\n",
+                "import torch\ntry:\n    from . import a\nexcept ImportError:\n    a = None\n",
+            ),
+            write(kernel / "torch-ext/tiny_scale/a.py", "import iris\n"),
+        ),
+        # Somebody asks first, here or in another file.
+        added("torch-ext/tiny_scale/a.py", "if TYPE_CHECKING:\n    import iris\n"),
+        added("torch-ext/tiny_scale/a.py", "def f():\n    if HAS_IRIS:\n        import iris\n"),
+        lambda kernel, _: (
+            write(kernel / "torch-ext/tiny_scale/a.py", 'HAS = find_spec_cached("iris") is not None\n'),
+            write(kernel / "torch-ext/tiny_scale/b.py", "import iris.language\n"),
+        ),
+        # What its users have who call it with arrays of another framework, and who test it.
+        added("torch-ext/tiny_scale/a.py", "def f():\n    import jax.numpy\n    import tensorflow\n"),
+        added("torch-ext/tiny_scale/ops/scale_test.py", "import pytest\nimport numpy\n"),
+        added("torch-ext/tiny_scale/testing/plugin.py", "import pytest\n"),
+        added("torch-ext/tiny_scale/scale_benchmark.py", "import tabulate\n"),
     ],
     "source-threads": [
         added("csrc/scale.cpp", '// at::parallel_for\nconst char* a = "at::parallel_for";\n'),
@@ -1029,6 +1222,18 @@ KEEPS |= {
     "source-test-imports": [
         added("tests/test_b.py", "import tiny_scale_two, kernels\nfrom . import tiny_scale\n"),
         added("tests/test_b.py", "tiny_scale ("),
+        # What pytest does not collect, and functions that no run selects.
+        added("tests/run_all.py", "import tiny_scale\n"),
+        added("tests/test_b.py", "def test_it():\n    import tiny_scale\n"),
+        added("tests/test_b.py", "try:\n    import tiny_scale\nexcept ImportError:\n    pass\n"),
+        locked_at(EARLIER, added("tests/test_b.py", "import tiny_scale\n")),
+        locked_at(
+            EARLIER,
+            added("tests/test_b.py", "import kernels\n"),
+            added("flake.nix", "{ pythonCheckInputs = ps: with ps; [ einops kernels ]; }\n"),
+        ),
+        # Nobody knows what that builder has.
+        locked_at(UNKNOWN, added("tests/test_b.py", "import tiny_scale, kernels\n")),
     ],
     "source-readable": [added("torch-ext/tiny_scale/notes.txt", "def f(:")],
     "source-all": [
@@ -1074,9 +1279,13 @@ KEEPS |= {
     ],
     "layout-name": [noarch(), added("build/.local/x", ""), added("build/notes/x", "")],
     "layout-init": [noarch()],
-    "layout-compatibility": [noarch()],
+    "layout-compatibility": [
+        noarch(),
+        locked_at(EARLIER, then_signed(added(f"{VARIANT}/tiny_scale/__init__.py", ""))),
+        locked_at(UNKNOWN),
+    ],
     "layout-bytecode": [added(f"{VARIANT}/pyc.py", "")],
-    "layout-links": [linked("_ops.py"), linked("tiny_scale")],
+    "layout-links": [linked("_ops.py"), linked("../" + NAME + "/_ops.py")],
     "layout-special": [added(f"{VARIANT}/folder/file", "")],
     "layout-writable": [lambda kernel, _: _mode(kernel, 0o775), linked("_ops.py")],
     "layout-case": [added(f"{VARIANT}/folder/_OPS.py", "")],
@@ -1090,7 +1299,14 @@ KEEPS |= {
             (kernel / "flake.lock").unlink(),
         ),
     ],
-    "metadata-readable": [signed(upstream="https://example.org/x"), signed(unknown={"a": [1]})],
+    "metadata-readable": [
+        signed(upstream="https://example.org/x"),
+        signed(unknown={"a": [1]}),
+        signed(backend={"type": "tpu"}),
+        signed(**{"kernel-depends": [{"repo-id": "acme/relu", "version": 1}]}),
+        # As the builder wrote it before 2026-08-17.
+        provenance(sha="0" * 40, dirty=False),
+    ],
     "metadata-name": [signed(name="tiny-scale")],
     "metadata-version": [signed(version=3)],
     "metadata-backend": [built_with("good", "torch-universal")],
@@ -1107,6 +1323,8 @@ KEEPS |= {
         ),
     ],
     "metadata-digest": [
+        # A builder that writes none.
+        locked_at(BEFORE_DIGESTS, signed(digest=None)),
         added(f"{VARIANT}/metadata.json.sigstore", "{}"),
         added(f"{VARIANT}/__pycache__/a.pyc", ""),
         linked("/etc/hostname"),
@@ -1137,7 +1355,7 @@ KEEPS |= {
     "binary-python-abi": [built_with("glibc")],
     "binary-manylinux": [built_with("not-stable"), built_with("macos26")],
     "binary-rpath": [built_with("needed")],
-    "binary-needed": [built_with("torch"), built_with("macos15")],
+    "binary-needed": [built_with("torch"), built_with("glibc-parts"), built_with("macos15")],
     "binary-stack": [built_with("rpath"), built_with("macos15")],
     "binary-paths": [built_with("shared-paths")],
     "binary-stable-abi": [

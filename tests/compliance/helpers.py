@@ -81,6 +81,7 @@ FLAGS = {
     "stack": ["-Wl,-z,execstack"],
     "needed": ["-Wl,--no-as-needed", "libgomp.so.1"],
     "torch": ["-Wl,--no-as-needed", "libtorch_cpu.so", "libc10.so"],
+    "glibc-parts": ["-Wl,--no-as-needed", "libmvec.so.1", "libatomic.so.1", "libanl.so.1", "libresolv.so.2"],
 }
 # Declarations in place of headers: they compile in no time.
 LIBRARIES = {
@@ -99,6 +100,7 @@ LIBRARIES = {
     "stack": "void f() {}",
     "needed": "void f() {}",
     "torch": "void f() {}",
+    "glibc-parts": "void f() {}",
     "unstable": "namespace at { struct Tensor; void add(Tensor*); } void f() { at::add(nullptr); }",
     "stable": (
         'extern "C" int aoti_torch_get_dim(void*, long*); namespace at { int own(int x) { return x; } } '
@@ -160,11 +162,11 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def write_variant(kernel: Path, library: Path | None, name: str = NAME, **changes: Any) -> Path:
-    """Write a built variant of the kernel, as builders do; ``changes`` are to its metadata."""
+    """Write a built variant of the kernel, as the locked builder does; ``changes`` are to its metadata."""
     folder = kernel / "build" / name
     identity = str(changes.get("id", ID))
     write(folder / "__init__.py", FILES["torch-ext/tiny_scale/__init__.py"])
-    write(folder / "tiny_scale" / "__init__.py", "")
+    write(folder / "layers" / "__init__.py", "")
     write(folder / "_ops.py", f"import torch\n\nfrom . import {ID}\n\nops = torch.ops.{ID}\n")
     if library is not None:
         (folder / f"{identity}.abi3.so").write_bytes(library.read_bytes())

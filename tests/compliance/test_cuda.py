@@ -16,17 +16,30 @@ from kernel_actions.compliance import cuda_code, elf
 from tests.compliance import fatbins
 from tests.compliance.cases import built_with, signed
 from tests.compliance.fatbins import LIBRARIES
-from tests.compliance.helpers import ID, MACHINE, check, edit, said, sign
+from tests.compliance.helpers import ID, MACHINE, check, edit, said, sign, write
 
 NAME = f"torch213-cxx11-cu130-{MACHINE}-linux"
 
 
 class Case(NamedTuple):
-    """A library, the capabilities that metadata.json declares, and those that build.toml asks for."""
+    """A library, the capabilities that metadata.json declares, and those that build.toml asks for; the
+    source, and another section of build.toml."""
 
     library: str
     archs: list[str] | None = None
     capabilities: list[str] | None = None
+    source: str = "csrc/scale.cu"
+    section: str = ""
+
+
+# A section with capabilities of its own, and nothing for nvcc.
+HOST = """
+[kernel.host]
+backend = "cuda"
+src = ["csrc/host.cpp"]
+cuda-capabilities = ["12.0"]
+depends = []
+"""
 
 
 BREAKS: dict[str, list[tuple[Case, str]]] = {
@@ -38,6 +51,10 @@ BREAKS: dict[str, list[tuple[Case, str]]] = {
         (Case("mixed", ["8.0", "9.0a"]), "holds sm_100f, which metadata.json does not declare"),
         (Case("mixed", ["8.0", "9.0a", "10.0f", "12.0"]), "holds no sm_120, which metadata.json declares"),
         (Case("none", ["8.0"]), "holds no sm_80, which metadata.json declares"),
+        (
+            Case("mixed", ["8.0", "8.9", "9.0a", "10.0f", "12.0"], section=HOST),
+            "holds no sm_89, which metadata.json declares",
+        ),
     ],
     "binary-cuda-required": [
         # The PTX of 9.0 serves all that is newer.
@@ -50,8 +67,12 @@ KEEPS: dict[str, list[Case]] = {
         Case("mixed", ["8.0", "9.0a", "10.0f"]),
         Case("wide", ["7.5+PTX", "12.1"]),
         Case("mixed"),
+        # The builder declares capabilities where there is nothing to compile for them, too.
+        Case("none", ["7.5", "8.0", "12.1+PTX"], source="csrc/scale.cpp"),
+        Case("mixed", ["8.0", "9.0a", "10.0f", "12.0"], section=HOST),
     ],
     "binary-cuda-required": [
+        Case("mixed", None, ["8.0", "9.0a"], section=HOST),
         Case("wide"),
         Case("ptx"),
         Case("none"),
@@ -105,6 +126,11 @@ def _build(kernel: Path, compiled: dict[str, Path], case: Case) -> None:
     if case.capabilities:
         wanted = f'backend = "cuda"\ncuda-capabilities = {json.dumps(case.capabilities)}'
         edit(kernel / "build.toml", 'backend = "cuda"', wanted)
+    write(kernel / case.source, "")
+    edit(kernel / "build.toml", "csrc/scale.cpp", case.source)
+    if case.section:
+        write(kernel / "csrc/host.cpp", "")
+        write(kernel / "build.toml", (kernel / "build.toml").read_text() + case.section)
 
 
 @pytest.mark.parametrize("name", LIBRARIES)

@@ -179,7 +179,7 @@ def _check_variant(folder: Path, sources: Kernel) -> Iterator[Finding]:
         # What it leads to is another variant, or anything.
         yield from layout.LINK_RULES.check(folder, Place(folder), folder.name)
         return
-    read = variant.read(folder, sources.manifest)
+    read = variant.read(folder, sources.manifest, sources.output)
     for family in (layout.RULES, metadata.RULES):
         yield from family.check(read, read.where, folder.name)
     for one in binary.binaries(read):

@@ -147,6 +147,10 @@ def _listed(
             if isinstance(one, ast.Constant) and isinstance(one.value, str):
                 names.append(one.value)
                 continue
+            if isinstance(one, ast.Name):
+                # A function in place of its name, which get_kernel takes.
+                names.append(one.id)
+                continue
             inner = _listed(load, tree, module, one.value, deep) if isinstance(one, ast.Starred) else None
             if inner is None:
                 return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
@@ -20,6 +20,7 @@ from kernel_actions.compliance.variant import Variant, VariantName
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings
 
 if TYPE_CHECKING:
+    from kernel_actions.manifest import Component
     from kernel_actions.test.fatbin import Code
 
 # What kernel-builder's check-abi checks against.
@@ -232,8 +233,10 @@ def binary_cuda_archs(binary: Binary) -> Iterator[Problem]:
         return
     expected = {code for one in declared for code in _expected(one)}
     found = {str(code) for code in binary.codes}
+    excused = _without_code(binary)
     for name in sorted(expected - found):
-        yield Problem(f"holds no {name}, which metadata.json declares", binary.where)
+        if excused is not None and name not in excused:
+            yield Problem(f"holds no {name}, which metadata.json declares", binary.where)
     # The driver compiles PTX of any version: that there is more of it harms nobody.
     for name in sorted(one for one in found - expected if one.startswith("sm_")):
         yield Problem(f"holds {name}, which metadata.json does not declare", binary.where)
@@ -362,17 +365,46 @@ def _expected(capability: str) -> Iterator[str]:
         yield f"compute_{number}"
 
 
+def _without_code(binary: Binary) -> frozenset[str] | None:
+    """The code that metadata.json declares and no library has to hold: that for the capabilities of sections
+    without a source for nvcc. ``None`` excuses all of it, where there may be no other section.
+
+    The builder collects the capabilities of each section, whether or not there is a ``.cu`` in it
+    (templates/kernel.cmake at 8ac69fc5: accumulate_gpu_archs in line 46 asks for no source).
+    """
+    kernel = binary.variant.kernel if binary.variant is not None else None
+    if kernel is None:
+        return frozenset() if binary.codes else None
+    sections = [one for one in kernel.components if one.backend == "cuda"]
+    if not any(_has_device_code(one) for one in sections):
+        return None
+    others = [one for one in sections if not _has_device_code(one)]
+    return frozenset(code for capability in _compiled_for(binary, others) for code in _expected(capability))
+
+
+def _has_device_code(section: Component) -> bool:
+    """Whether a section has a source that nvcc compiles."""
+    return any(name.endswith(".cu") for name in section.src)
+
+
 def _required(binary: Binary) -> tuple[str, ...]:
     """The compute capabilities that the builder compiles this kernel for, with the CUDA of the variant."""
+    kernel = binary.variant.kernel if binary.variant is not None else None
+    sections = [one for one in kernel.components if one.backend == "cuda"] if kernel is not None else []
+    found = _compiled_for(binary, [one for one in sections if _has_device_code(one)])
+    return tuple(one.removesuffix("+PTX") for one in found)
+
+
+def _compiled_for(binary: Binary, sections: Sequence[Component]) -> tuple[str, ...]:
+    """The compute capabilities that the builder has sections of build.toml for, with the CUDA of the
+    variant."""
     from kernel_actions.local_builder import cuda, toolchain
 
-    kernel = binary.variant.kernel if binary.variant is not None else None
     version = _CUDA.search(binary.variant.path.name) if binary.variant is not None else None
-    if kernel is None or version is None:
+    if version is None:
         return ()
     nvcc = toolchain.Nvcc(Path("nvcc"), f"{version[1]}.{version[2]}", ())
     found: dict[str, None] = {}
-    for component in kernel.components:
-        if component.backend == "cuda":
-            found |= dict.fromkeys(cuda.capabilities(component.cuda_capabilities, (), nvcc))
-    return tuple(one.removesuffix("+PTX") for one in found)
+    for section in sections:
+        found |= dict.fromkeys(cuda.capabilities(section.cuda_capabilities, (), nvcc))
+    return tuple(found)

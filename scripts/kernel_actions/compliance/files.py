@@ -120,3 +120,11 @@ def check_kind(path: Path) -> None:
     """Raises ``WrongInput`` when ``path`` is there and is no regular file, so that reading it could wait."""
     if path.exists() and not path.is_file():
         raise WrongInput("is not a regular file", where=Place(path))
+
+
+def is_inside(folder: Path, path: Path) -> bool:
+    """Whether ``path`` is in ``folder``, links followed."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # A loop of links; a null character.
+        return False

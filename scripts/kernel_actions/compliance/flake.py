@@ -99,7 +99,7 @@ def flake_committed(kernel: Kernel) -> Iterator[Problem]:
 
 @RULES.rule
 def flake_cache(kernel: Kernel) -> Iterator[Problem]:
-    text = _flake(kernel)
+    text = kernel.flake
     at = text.find(_CACHE)
     if at >= 0 and _CACHE_KEY not in text:
         what = f"names the cache {_CACHE}, " + (
@@ -162,14 +162,6 @@ def _locked(kernel: Kernel) -> LockedBuilder | None:
         return flake_lock.read(kernel.directory / "flake.lock")
     except KernelActionsError:
         return None
-
-
-def _flake(kernel: Kernel) -> str:
-    """The text of flake.nix; empty where there is none that can be read."""
-    try:
-        return files.read(kernel.directory / "flake.nix", _LARGEST).decode(errors="replace")
-    except WrongInput:
-        return ""
 
 
 def _where(kernel: Kernel) -> Place:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from kernel_actions import builder_source, manifest, planning
 from kernel_actions.builder import BuilderRevision
-from kernel_actions.compliance import files
+from kernel_actions.builder_output import Output
+from kernel_actions.compliance import files, headers, kernel_tests
 from kernel_actions.compliance.engine import Problem
+from kernel_actions.compliance.imports import Import, Imports
+from kernel_actions.compliance.python_file import PythonFile
 from kernel_actions.errors import KernelActionsError, Place, WrongInput
 from kernel_actions.manifest import Manifest
 from kernel_actions.planning import KernelPlan
@@ -21,9 +23,12 @@ from kernel_actions.toml_file import KeyPath
 
 # The folder of the Python package, by the kind of the binding.
 PACKAGE_ROOTS = {"torch": "torch-ext", "torch-noarch": "torch-ext", "tvm-ffi": "tvm-ffi-ext"}
-_CPP_SUFFIXES = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".mm"})
+_CPP_SUFFIXES = frozenset(
+    {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl", ".metal", ".mm"}
+)
 _LARGEST_PYTHON = 1_000_000
 _LARGEST_CPP = 10_000_000
+_LARGEST_FLAKE = 1_000_000
 # Of all sources of a kind. The largest public packages have 3 MB of Python, whose syntax trees take a hundred
 # times as much memory.
 _LARGEST_ALL_PYTHON = 10_000_000
@@ -48,49 +53,6 @@ _NOT_CODE = re.compile(
 
 
 @dataclass(frozen=True)
-class PythonFile:
-    """A Python file of the kernel's package."""
-
-    path: Path
-    tree: ast.Module
-
-    @cached_property
-    def nodes(self) -> tuple[ast.AST, ...]:
-        """All of the syntax tree, for all rules: walking takes longer than looking."""
-        return tuple(ast.walk(self.tree))
-
-    @cached_property
-    def imported(self) -> Mapping[str, str]:
-        """Local names of what is imported from other packages, with their full names."""
-        names: dict[str, str] = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Import):
-                for one in node.names:
-                    names[one.asname or one.name.partition(".")[0]] = (
-                        one.name if one.asname else one.name.partition(".")[0]
-                    )
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                for one in node.names:
-                    names[one.asname or one.name] = f"{node.module}.{one.name}"
-        return names
-
-    def full_name(self, node: ast.expr) -> str:
-        """The full dotted name that ``node`` means, such as ``torch.library.custom_op``; empty where
-        it is none of something imported."""
-        parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name) or node.id not in self.imported:
-            return ""
-        return ".".join([self.imported[node.id], *reversed(parts)])
-
-    def place(self, node: ast.expr | ast.stmt) -> Place:
-        """Where ``node`` stands."""
-        return Place(self.path, node.lineno, node.col_offset + 1)
-
-
-@dataclass(frozen=True)
 class CppFile:
     """A C++ or CUDA source that build.toml lists, with its ``text``. In ``code`` comments, strings and the
     definitions of macros are blank, and everything else stands where it stood."""
@@ -109,7 +71,8 @@ class CppFile:
 class Kernel:
     """A kernel's sources. ``manifest`` is ``None`` where build.toml cannot be read, and then there are none
     of the others. ``cpp`` are those with registrations, ``threaded`` those with loops for OpenMP.
-    ``problems`` are those of build.toml, ``unread`` those of the sources."""
+    ``problems`` are those of build.toml, ``unread`` those of the sources, ``includes`` what all listed
+    sources include."""
 
     directory: Path
     manifest: Manifest | None
@@ -118,6 +81,7 @@ class Kernel:
     threaded: tuple[CppFile, ...] = ()
     problems: tuple[Problem, ...] = ()
     unread: tuple[Problem, ...] = ()
+    includes: headers.Sources = field(default_factory=headers.Sources)
 
     @property
     def where(self) -> Place:
@@ -133,6 +97,35 @@ class Kernel:
         return next((one for one in self.python if one.path == path), None)
 
     @cached_property
+    def foreign_imports(self) -> tuple[Import, ...]:
+        """What the package imports of others, and no build depends on."""
+        return self._imports.foreign if self._imports is not None else ()
+
+    @cached_property
+    def tests(self) -> tuple[PythonFile, ...]:
+        """The files of the kernel's tests that rules can say something about."""
+        return kernel_tests.read(self.manifest) if self.manifest is not None else ()
+
+    @property
+    def imported_files(self) -> Collection[Path]:
+        """The files of the package that others of it may import; some of them are not there."""
+        return self._imports.imported_files if self._imports is not None else ()
+
+    @cached_property
+    def _imports(self) -> Imports | None:
+        if self.manifest is None:
+            return None
+        return Imports(self.manifest, package_dir(self.manifest), self.python)
+
+    @cached_property
+    def flake(self) -> str:
+        """The text of flake.nix; empty where there is none that can be read."""
+        try:
+            return files.read(self.directory / "flake.nix", _LARGEST_FLAKE).decode(errors="replace")
+        except WrongInput:
+            return ""
+
+    @cached_property
     def builder(self) -> BuilderRevision | KernelActionsError:
         """The builder that flake.lock pins, or what keeps it from being known."""
         try:
@@ -140,6 +133,16 @@ class Kernel:
             return builder_source.find(self.directory, builder_source.from_environment())
         except KernelActionsError as error:
             return error
+
+    @cached_property
+    def output(self) -> Output | None:
+        """What the locked builder puts into a variant; ``None`` where that is not known."""
+        try:
+            files.check_kind(self.directory / "flake.lock")
+            found, remark = builder_source.find_output(self.directory, builder_source.from_environment())
+        except KernelActionsError:
+            return None
+        return None if remark else found
 
     @cached_property
     def plan(self) -> KernelPlan | None:
@@ -181,7 +184,7 @@ def read(directory: Path) -> Kernel:
         cpp, threaded = reader.cpp()
     except OSError as error:  # A name that no file can have.
         reader.problems.append(Problem(f"cannot be read: {error.strerror}", kernel.place("general.name")))
-    return Kernel(directory, kernel, python, cpp, threaded, (), tuple(reader.problems))
+    return Kernel(directory, kernel, python, cpp, threaded, (), tuple(reader.problems), reader.includes)
 
 
 class _Reader:
@@ -189,6 +192,7 @@ class _Reader:
 
     def __init__(self, kernel: Manifest) -> None:
         self.problems: list[Problem] = []
+        self.includes = headers.Sources()
         self._kernel = kernel
         self._left = 0
 
@@ -211,7 +215,7 @@ class _Reader:
             data = self._read(entry.path, _LARGEST_PYTHON)
             if data is not None:
                 try:
-                    parsed.append(PythonFile(entry.path, files.parse_python(entry.path, data)))
+                    parsed.append(PythonFile(entry.path, files.parse_python(entry.path, data), data))
                 except WrongInput as error:
                     self.problems.append(Problem.of(error, Place(entry.path)))
         return tuple(parsed)
@@ -226,6 +230,8 @@ class _Reader:
             is_cpp = PurePosixPath(name).suffix in _CPP_SUFFIXES and is_inside(self._kernel, name)
             data = self._read(path, _LARGEST_CPP) if is_cpp and os.path.exists(path) else None
             registers, has_threads = _REGISTERS.search(data or b""), _HAS_THREADS.search(data or b"")
+            if data:
+                self.includes.add(name, data)
             if data and (registers or has_threads):
                 text = data.decode(errors="replace")
                 file = CppFile(path, _NOT_CODE.sub(_blank, text), text)
@@ -251,11 +257,7 @@ class _Reader:
 
 def is_inside(kernel: Manifest, name: str | Path) -> bool:
     """Whether a path (as text from the kernel's folder on) stays in there, links followed."""
-    path = name if isinstance(name, Path) else kernel.directory / name
-    try:
-        return path.resolve().is_relative_to(kernel.directory.resolve())
-    except (OSError, RuntimeError, ValueError):  # A loop of links; a null character.
-        return False
+    return files.is_inside(kernel.directory, name if isinstance(name, Path) else kernel.directory / name)
 
 
 def _blank(found: re.Match[str]) -> str:

@@ -53,7 +53,7 @@ def layout_init(variant: Variant) -> Iterator[Problem]:
 
 @RULES.rule
 def layout_compatibility(variant: Variant) -> Iterator[Problem]:
-    if variant.kernel is None:
+    if variant.kernel is None or variant.output is None or not variant.output.makes_package_folder:
         return
     name = variant.kernel.python_name
     if not (variant.path / name / "__init__.py").is_file():

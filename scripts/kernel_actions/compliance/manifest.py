@@ -14,6 +14,8 @@ from kernel_actions.manifest import EDITION
 
 RULES: Family[Kernel] = Family()
 
+_RENAME = "rename it, or lock e9152aa2 (2026-07-30) of the builder or a later one, which adds no such folder"
+
 
 @RULES.rule
 def manifest_readable(kernel: Kernel) -> Iterator[Problem]:
@@ -102,6 +104,43 @@ def manifest_sources(kernel: Kernel) -> Iterator[Problem]:
 
 
 @RULES.rule
+def manifest_headers(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is None:
+        return
+    for one in kernel.includes.missing(kernel.manifest):
+        what = f"includes {one.name}, which no src of build.toml lists"
+        yield Problem(what, Place(kernel.directory / one.file, one.line))
+
+
+@RULES.rule
+def manifest_pyext(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is None:
+        return
+    binding = kernel.manifest.binding
+    if binding.framework == "torch-noarch" and (kernel.output is None or not kernel.output.noarch_pyext):
+        return  # Builders have looked at it there for some time only.
+    section = kernel.manifest.file.values.get(binding.framework, {})
+    # lib/source-set.nix: what is listed takes the place of py and pyi. A dot before it is one too many.
+    if "pyext" in section and "py" not in binding.pyext:
+        what = f"pyext of [{binding.framework}] has no py, so that the builder drops all Python files"
+        yield Problem(what, kernel.manifest.place(f"{binding.framework}.pyext"))
+
+
+@RULES.rule
+def manifest_components(kernel: Kernel) -> Iterator[Problem]:
+    if kernel.manifest is None or kernel.plan is None or kernel.manifest.binding.framework == "torch-noarch":
+        return
+    # lib/build.nix makes a noarch variant of such a backend, by `setup.py build_kernel --backend`; the
+    # setup.py of a compiled kernel (kernel-builder/src/pyproject/mod.rs) knows no such option.
+    compiled = {one.backend for one in kernel.manifest.components}
+    planned = dict.fromkeys(one.backend for one in kernel.plan.variants.variants)
+    for backend in planned:
+        if backend not in compiled:
+            what = f"no section is compiled for {backend}, and the builder cannot build the others without"
+            yield Problem(what, kernel.manifest.place("general.backends"))
+
+
+@RULES.rule
 def manifest_package(kernel: Kernel) -> Iterator[Problem]:
     if kernel.manifest is None:
         return
@@ -113,12 +152,17 @@ def manifest_package(kernel: Kernel) -> Iterator[Problem]:
         yield Problem(what, kernel.manifest.place("general.name"))
     elif not init.is_file():
         yield Problem(f"there is no {name.as_posix()}", kernel.manifest.place("general.name"))
-    if (package / kernel.manifest.python_name).exists():
-        yield Problem(
-            "the package holds a folder of its own name, where the builder puts one of its own",
-            Place(package / kernel.manifest.python_name),
-            repair="rename it",
-        )
+    if kernel.output is None or not kernel.output.makes_package_folder:
+        return
+    inner = package / kernel.manifest.python_name
+    if inner.exists():
+        what = "the package holds a folder of its own name, where the locked builder puts one of its own"
+        yield Problem(what, Place(inner), repair=_RENAME)
+    module = inner.with_name(f"{inner.name}.py")
+    if module in kernel.imported_files and module.is_file():
+        # Of a folder and a file of one name Python takes the folder, which loads the package once more.
+        what = "is hidden by the folder of the package's name, which the locked builder adds"
+        yield Problem(what, Place(module), repair=_RENAME)
 
 
 def _takes_edition(kernel: Kernel) -> bool | None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from kernel_actions import console
-from kernel_actions.compliance import files
+from kernel_actions.compliance import kernel_tests
 from kernel_actions.compliance.engine import Family, Problem
-from kernel_actions.compliance.kernel import Kernel, PythonFile, is_inside
-from kernel_actions.errors import Place, WrongInput
+from kernel_actions.compliance.kernel import Kernel
+from kernel_actions.compliance.python_file import PythonFile, imported
+from kernel_actions.errors import Place
 from kernel_actions.manifest import Manifest
 
 RULES: Family[Kernel] = Family()
 
-MARKER = "kernels_ci"
-_LARGEST_TEST = 1_000_000
 # Namespaces of Torch's own operators, which are the same in every process.
 _TORCH_NAMESPACES = frozenset(
     {
@@ -57,23 +55,11 @@ _OPENMP = re.compile(r"(?<!no-)openmp(?!-simd)")
 # What nvcc compiles: flags for C++ are none for it, which takes them in another way.
 _OF_NVCC = frozenset({".cu", ".cuh"})
 _OF_CXX = frozenset({".c", ".cc", ".cpp", ".cxx", ".mm"})
-# In the condition of what runs for type checkers, and of what runs where the file is a program.
-_NEVER_HERE = frozenset({"TYPE_CHECKING", "__main__"})
+# Functions that register fake implementations, and such that register any.
+_REGISTER_FAKES = frozenset({"register_fake", "impl_abstract", "_register_fake"})
+_REGISTER_ALL = frozenset({"impl", "register_kernel"})
 # The decorators of operators that are written in Python.
 _PYTHON_OPERATORS = frozenset({"custom_op", "triton_op"})
-# What Torch itself requires, on every system and since its version 2.
-_OF_TORCH = frozenset({"filelock", "fsspec", "jinja2", "networkx", "sympy", "typing_extensions"})
-# What is there wherever Torch has the backend.
-_MODULES_OF_BACKENDS = {
-    "neuron": ("nki", "neuronxcc", "torch_neuronx"),
-    "tpu": ("jax", "jaxlib", "torch_tpu"),
-}
-# The modules of the packages that the builder has, where they are not named like them.
-_MODULES = {
-    "nvidia-cutlass-dsl": ("cutlass", "cuda"),
-    "nki": ("nki", "neuronxcc"),
-    "onednn": ("onednn", "dnnl"),
-}
 
 
 @RULES.rule
@@ -123,7 +109,7 @@ def source_literal_library(kernel: Kernel) -> Iterator[Problem]:
 @RULES.rule
 def source_literal_ops(kernel: Kernel) -> Iterator[Problem]:
     for file in kernel.python:
-        for node in file.nodes:
+        for node in file.nodes if file.may_use("torch.ops") else ():
             namespace = ""
             if isinstance(node, ast.Attribute) and file.full_name(node.value) == "torch.ops":
                 namespace = node.attr
@@ -137,7 +123,7 @@ def source_literal_ops(kernel: Kernel) -> Iterator[Problem]:
 @RULES.rule
 def source_literal_name(kernel: Kernel) -> Iterator[Problem]:
     for file in kernel.python:
-        for node in file.nodes:
+        for node in file.nodes if file.may_use("torch.library") else ():
             if not isinstance(node, ast.Call):
                 continue
             module, _, function = file.full_name(node.func).rpartition(".")
@@ -156,22 +142,26 @@ def source_literal_name(kernel: Kernel) -> Iterator[Problem]:
 def source_relative_imports(kernel: Kernel) -> Iterator[Problem]:
     package = kernel.manifest.python_name if kernel.manifest else ""
     for file in kernel.python:
-        for node in file.nodes:
-            for name in _imported(node):
-                if name.partition(".")[0] == package and isinstance(node, ast.stmt):
+        for node in file.statements if file.has(package) else ():
+            for name in imported(node):
+                if name.partition(".")[0] == package:
                     yield Problem(f"imports {name} by its absolute name", file.place(node))
 
 
 @RULES.rule
 def source_tests(kernel: Kernel) -> Iterator[Problem]:
-    if kernel.manifest is not None and not any(_has_marker(entry) for entry in _tests(kernel)):
-        yield Problem(f"no test is marked {MARKER}", Place(kernel.directory / "tests"))
+    if kernel.manifest is None or any(kernel_tests.has_marker(file) for file in kernel.tests):
+        return
+    if (kernel.directory / "tests").is_dir():
+        yield Problem(f"no test is marked {kernel_tests.MARKER}", Place(kernel.directory / "tests"))
+    else:
+        yield Problem("there is no folder tests", kernel.where)
 
 
 @RULES.rule
 def source_fallback_ops(kernel: Kernel) -> Iterator[Problem]:
     for file in kernel.python:
-        for node in file.nodes:
+        for node in file.statements if file.has("_ops") else ():
             if isinstance(node, ast.Try) and node.handlers:
                 for one in node.body:
                     if _imports_ops(one) and not any(_raises(handler) for handler in node.handlers):
@@ -180,17 +170,24 @@ def source_fallback_ops(kernel: Kernel) -> Iterator[Problem]:
 
 @RULES.rule
 def source_imports(kernel: Kernel) -> Iterator[Problem]:
-    yield from (problem for problem, is_at_load in _foreign_imports(kernel) if is_at_load)
+    for one in kernel.foreign_imports:
+        if one.is_certain:
+            yield Problem(f"imports {one.name}, which no build depends on", one.file.place(one.node))
 
 
 @RULES.rule
 def source_later_imports(kernel: Kernel) -> Iterator[Problem]:
-    yield from (problem for problem, is_at_load in _foreign_imports(kernel) if not is_at_load)
+    for one in kernel.foreign_imports:
+        if one.is_by_others:
+            what = f"imports {one.name}, which is there only as long as another package requires it"
+            yield Problem(what, one.file.place(one.node))
+        elif not one.is_certain:
+            yield Problem(f"imports {one.name}, which no build depends on", one.file.place(one.node))
 
 
 @RULES.rule
 def source_fake(kernel: Kernel) -> Iterator[Problem]:
-    known = _fakes(kernel)
+    known = _fakes(kernel) if kernel.cpp else None
     if known is None or any(_IMPLEMENTED.search(file.code) for file in kernel.cpp):
         return
     known |= _wrapped(kernel)
@@ -211,21 +208,28 @@ def source_fake(kernel: Kernel) -> Iterator[Problem]:
 
 @RULES.rule
 def source_test_imports(kernel: Kernel) -> Iterator[Problem]:
-    if kernel.manifest is None:
+    # Which of the two ways there is has changed with e9152aa2 (2026-07-30): builder_output.py.
+    output = kernel.output
+    if kernel.manifest is None or output is None or not output.ci_tests:
         return
     package = kernel.manifest.python_name
-    found: list[Place] = []
-    for entry in _tests(kernel):
-        tree = _tree_with(entry, package)
-        for node in ast.walk(tree) if tree is not None else ():
-            if any(one.partition(".")[0] == package for one in _imported(node)):
-                assert isinstance(node, ast.stmt)
-                found.append(Place(entry.path, node.lineno, node.col_offset + 1))
-                break
+    if not output.makes_package_folder:
+        repair = 'load it by `kernels.get_kernel("owner/name", version=…)`, with the repository of build.toml'
+        yield from _needed(kernel, package, f"imports {package} by its name", repair)
+    if not output.ci_has_kernels and not kernel_tests.adds_loader(kernel.flake):
+        repair = (
+            f"import {package} by its name, add kernels to pythonCheckInputs of flake.nix, or lock a newer "
+            "builder: `nix flake update`"
+        )
+        yield from _needed(kernel, kernel_tests.LOADER, "imports the package kernels", repair)
+
+
+def _needed(kernel: Kernel, package: str, what: str, repair: str) -> Iterator[Problem]:
+    """One problem for all files of tests that import ``package``: they are all mended in one way."""
+    found = [file.place(node) for file, node in kernel_tests.needed_imports(kernel.tests, package)]
     if found:
-        # They are all the same, and mended in one way.
         more = f", as {console.counted(len(found) - 1, 'more file')} of tests do" if found[1:] else ""
-        yield Problem(f"imports {package} by its name{more}", found[0])
+        yield Problem(f"{what}, which the locked builder's tests do not find{more}", found[0], repair)
 
 
 @RULES.rule
@@ -252,17 +256,6 @@ def _without_openmp(kernel: Manifest) -> Iterator[tuple[str, frozenset[Path]]]:
             yield title, listed
 
 
-def _tests(kernel: Kernel) -> Iterator[files.Entry]:
-    """The Python files of the kernel's tests."""
-    folder = kernel.directory / "tests"
-    if kernel.manifest is None or not folder.is_dir() or not is_inside(kernel.manifest, "tests"):
-        return
-    for entry in files.walk(folder).entries:
-        is_foreign = entry.is_link and not is_inside(kernel.manifest, entry.path)
-        if entry.name.endswith(".py") and not entry.is_folder and not is_foreign:
-            yield entry
-
-
 def _imports_ops(node: ast.stmt) -> bool:
     if not isinstance(node, ast.ImportFrom):
         return False
@@ -274,112 +267,13 @@ def _raises(handler: ast.ExceptHandler) -> bool:
     return bool(handler.body) and isinstance(handler.body[-1], ast.Raise)
 
 
-def _allowed_modules(kernel: Manifest) -> frozenset[str]:
-    """What the package may import: Python's own, Torch with Triton, and what build.toml depends on."""
-    names = {one for backend in ("", *kernel.backends) for one in kernel.all_python_depends(backend)}
-    found = {module for name in names for module in _MODULES.get(name, (name.replace("-", "_"),))}
-    found |= {module for backend in kernel.backends for module in _MODULES_OF_BACKENDS.get(backend, ())}
-    if kernel.binding.framework == "tvm-ffi":
-        # Its kernels are for any framework, and look for which of them there are.
-        found |= {"tvm_ffi", "jax", "jax_tvm_ffi"}
-    if any(kernel.all_kernel_depends(backend) for backend in ("", *kernel.backends)):
-        found.add("kernels")
-    # By their absolute names there is another rule about them.
-    own = {"torch", "triton", "__future__", kernel.python_name}
-    return sys.stdlib_module_names | own | _OF_TORCH | found
-
-
-def _foreign_imports(kernel: Kernel) -> Iterator[tuple[Problem, bool]]:
-    """The imports of what users may not have, and whether they run when the package is loaded."""
-    if kernel.manifest is None:
-        return
-    allowed = _allowed_modules(kernel.manifest)
-    loaded = _loaded(kernel)
-    for file in kernel.python:
-        optional = _optional(file)
-        at_load = loaded.get(file.path, frozenset())
-        for node in file.nodes:
-            for name in _imported(node):
-                if node not in optional and name.partition(".")[0] not in allowed:
-                    assert isinstance(node, ast.stmt)
-                    what = f"imports {name}, which no build depends on"
-                    yield Problem(what, file.place(node)), node in at_load
-
-
-def _imported(node: ast.AST) -> list[str]:
-    """The modules of other packages that a statement imports."""
-    if isinstance(node, ast.Import):
-        return [one.name for one in node.names]
-    if isinstance(node, ast.ImportFrom) and not node.level:
-        return [node.module or ""]
-    return []
-
-
-def _loaded(kernel: Kernel) -> Mapping[Path, frozenset[ast.AST]]:
-    """The files that have to run when the package is loaded, each with the statements of it that do."""
-    known = {file.path: file for file in kernel.python}
-    if kernel.init is None or kernel.manifest is None:
-        return {}
-    root = kernel.init.path.parent
-    found: dict[Path, frozenset[ast.AST]] = {}
-    left = [kernel.init.path]
-    while left:
-        path = left.pop()
-        if path in found or path not in known:
-            continue
-        file = known[path]
-        found[path] = frozenset(_run_at_load(file.tree)) - _optional(file)
-        for node in found[path]:
-            for parts in _own_modules(node, path.parent.relative_to(root).parts, kernel.manifest.python_name):
-                # A module comes with the packages around it.
-                for end in range(len(parts) + 1):
-                    module = root.joinpath(*parts[:end])
-                    left += [module / "__init__.py", module.with_name(f"{module.name}.py")]
-    return found
-
-
-def _run_at_load(tree: ast.Module) -> Iterator[ast.AST]:
-    """The statements that run when a module is imported: all but those inside of functions."""
-    left: list[ast.AST] = [tree]
-    while left:
-        node = left.pop()
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            left += [one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.expr)]
-
-
-def _own_modules(node: ast.AST, folder: tuple[str, ...], package: str) -> Iterator[tuple[str, ...]]:
-    """The modules of the package that a statement in ``folder`` of it may import, as paths in there."""
-    for name in _imported(node):
-        first, *rest = name.split(".")
-        if first == package:
-            yield tuple(rest)
-            if isinstance(node, ast.ImportFrom):
-                yield from ((*rest, one.name) for one in node.names)
-    if isinstance(node, ast.ImportFrom) and 0 < node.level <= len(folder) + 1:
-        around = folder[: len(folder) - node.level + 1]
-        base = (*around, *(node.module.split(".") if node.module else ()))
-        yield base
-        yield from ((*base, one.name) for one in node.names)
-
-
-def _optional(file: PythonFile) -> set[ast.AST]:
-    """The statements that run for type checkers or in programs alone, or whose failing is provided for."""
-    found: set[ast.AST] = set()
-    for node in file.nodes:
-        is_tried = isinstance(node, ast.Try) and bool(node.handlers)
-        if is_tried or (isinstance(node, ast.If) and _mentions(node.test, _NEVER_HERE)):
-            assert isinstance(node, ast.Try | ast.If)
-            found.update(inner for one in node.body for inner in ast.walk(one))
-    return found
-
-
 def _wrapped(kernel: Kernel) -> set[str]:
     """What operators that are written in Python call: it is not traced, as they have fakes of their own."""
     return {
         inner.attr
         for file in kernel.python
-        for node in file.nodes
+        if file.has(*_PYTHON_OPERATORS)
+        for node in file.statements
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and any(_mentions(one, _PYTHON_OPERATORS) for one in node.decorator_list)
         for inner in ast.walk(node)
@@ -391,7 +285,7 @@ def _fakes(kernel: Kernel) -> set[str] | None:
     """The operators with a fake implementation; ``None`` where a name of one is put together in a loop."""
     found: set[str] = set()
     for file in kernel.python:
-        for node in file.nodes:
+        for node in file.nodes if file.has(*_REGISTER_FAKES, *_REGISTER_ALL) else ():
             if not isinstance(node, ast.Call) or not _is_fake(node):
                 continue
             texts = [
@@ -408,9 +302,7 @@ def _fakes(kernel: Kernel) -> set[str] | None:
 
 def _is_fake(node: ast.Call) -> bool:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in ("register_fake", "impl_abstract", "_register_fake") or (
-        name in ("impl", "register_kernel") and _mentions(node, frozenset({"Meta"}))
-    )
+    return name in _REGISTER_FAKES or (name in _REGISTER_ALL and _mentions(node, frozenset({"Meta"})))
 
 
 def _mentions(node: ast.AST, words: frozenset[str]) -> bool:
@@ -421,15 +313,6 @@ def _mentions(node: ast.AST, words: frozenset[str]) -> bool:
         for word in (getattr(inner, "id", ""), getattr(inner, "attr", ""), getattr(inner, "value", ""))
         if isinstance(word, str)
     )
-
-
-def _tree_with(entry: files.Entry, word: str) -> ast.Module | None:
-    """The syntax tree of a Python file that holds ``word``; ``None`` for others."""
-    try:
-        data = files.read(entry.path, _LARGEST_TEST)
-        return files.parse_python(entry.path, data) if word.encode() in data else None
-    except WrongInput:
-        return None
 
 
 def _missing(kernel: Kernel, macro: str, message: str) -> Iterator[Problem]:
@@ -459,16 +342,3 @@ def _literal(node: ast.expr) -> str:
     if isinstance(node, ast.JoinedStr) and node.values:
         node = node.values[0]
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def _has_marker(entry: files.Entry) -> bool:
-    """Whether a file of tests uses the marker."""
-    try:
-        data = files.read(entry.path, _LARGEST_TEST)
-        # Most files are decided by the first look, which is a hundred times faster than the second.
-        if MARKER.encode() not in data:
-            return False
-        tree = files.parse_python(entry.path, data)
-    except WrongInput:
-        return False
-    return any(isinstance(node, ast.Attribute) and node.attr == MARKER for node in ast.walk(tree))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernel_actions.builder_output import Output
 from kernel_actions.compliance import files
 from kernel_actions.compliance.engine import Problem
 from kernel_actions.compliance.files import Listing
@@ -62,7 +63,8 @@ class Variant:
 
     ``name`` is ``None`` where the folder's name is not one of a variant. ``metadata`` are the values of
     metadata.json as the loader's parser takes them, and empty where it does not, which ``unread`` says
-    why. ``kernel`` is its build.toml, if that can be read.
+    why. ``kernel`` is its build.toml, if that can be read, and ``output`` what the locked builder puts into a
+    variant, if that is known.
     """
 
     path: Path
@@ -72,6 +74,7 @@ class Variant:
     metadata: Mapping[str, Any]
     text: str
     unread: tuple[Problem, ...]
+    output: Output | None = None
 
     @property
     def where(self) -> Place:
@@ -97,8 +100,8 @@ class Variant:
         return Place(self.path / METADATA, line, len(found[1]) + 1)
 
 
-def read(path: Path, kernel: Manifest | None) -> Variant:
-    """Read the variant in the folder ``path``. Raises ``WrongSurroundings`` without kernels-data."""
+def read(path: Path, kernel: Manifest | None, output: Output | None = None) -> Variant:
+    """Read the variant in the folder ``path``. Raises ``WrongSurroundings`` without the loader."""
     where = Place(path / METADATA)
     text = ""
     metadata: dict[str, Any] = {}
@@ -119,15 +122,27 @@ def read(path: Path, kernel: Manifest | None) -> Variant:
         if at := _AT.search(what):
             what, where = what[: at.start()], Place(where.path, int(at[1]), int(at[2]) or None)
         unread = (Problem(f"the loader cannot read it: {what}", where),)
-    return Variant(path, parse_name(path.name), kernel, files.walk(path), metadata, text, unread)
+    return Variant(path, parse_name(path.name), kernel, files.walk(path), metadata, text, unread, output)
+
+
+def check_loader() -> None:
+    """Raises ``WrongSurroundings`` when the loader is not installed, whose parser is asked."""
+    _parser()
 
 
 def _parse(data: bytes) -> None:
     """Parse metadata.json as the loader does. Raises ``ValueError`` where that would."""
+    _parser().from_bytes(data)
+
+
+def _parser() -> Any:
+    # The class that `kernels.importer` reads metadata.json with (kernels 0.17.2). The package kernels-data
+    # has one of that name too, whose releases know less: 0.16.2 refuses tpu, and takes a commit that is none.
     try:
-        from kernels_data import Metadata
+        from kernels._rust import Metadata
     except ModuleNotFoundError as error:
         raise WrongSurroundings(
-            "the Python package kernels-data is not installed", repair="python -m pip install kernels-data"
+            "the Python package kernels, whose parser reads metadata.json, is not installed",
+            repair='python -m pip install "kernels>=0.17"',
         ) from error
-    Metadata.from_bytes(data)
+    return Metadata

@@ -269,7 +269,7 @@ def _digest_problems(
 ) -> Iterator[str]:
     """What metadata.json says of the variant's files, and is not so. ``hashes`` are those of
     ``built.differences``."""
-    from kernels_data import Metadata
+    from kernels._rust import Metadata  # The loader's own: compliance/variant.py says why.
 
     try:
         has_digest = Metadata.read_from_file(variant / "metadata.json").digest is not None
