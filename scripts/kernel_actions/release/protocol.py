@@ -171,6 +171,9 @@ def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]])
         path = f"{one.variant.path_in_repo}/{built.SIGNATURE}"
         if path in release.local:
             continue  # The builder signed it.
+        if one.hashes is not None:
+            console.say(f"{one.name} is not signed: its builder lists no hashes for a signature to cover")
+            continue
         for revision, files in there.items():
             kept, signature = files.get(f"{one.variant.path_in_repo}/metadata.json"), files.get(path)
             if kept is None or signature is None or not metadata.is_same(kept):
@@ -216,6 +219,7 @@ def _variant_record(release: Release, one: Candidate) -> VariantRecord:
         digest=one.variant.digest or "",
         metadata=release.local[f"{one.variant.path_in_repo}/metadata.json"].sha256,
         tests=one.tests,
+        hashes=one.hashes,
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kernel_actions import built
 from kernel_actions.errors import KernelFailed
 from kernel_actions.release.version import Version, parse
 
@@ -39,10 +40,11 @@ class VariantRecord:
     """A variant: the release that it is from, the git commit it was built from, and by which builder
     (``nix``, ``local``; empty: not known).
 
-    ``dirty``: it holds more than that commit. ``digest`` is one hash over the hashes of its files
-    that its metadata.json lists; ``metadata`` is the SHA-256 of metadata.json itself. ``tests`` are of
-    the files with that digest; ``None``: not tested, of which ``untested`` is the reason that
-    kernel-actions.toml gives for it.
+    ``dirty``: it holds more than that commit. ``digest`` is one hash over the hashes of its files;
+    ``metadata`` is the SHA-256 of metadata.json itself. ``tests`` are of the files with that digest;
+    ``None``: not tested, of which ``untested`` is the reason that kernel-actions.toml gives for it.
+    ``hashes`` are those of the files, in the form of metadata.json, where that is of a builder before ae36559c
+    and lists none: this record is then all that lists them.
     """
 
     release: str
@@ -53,6 +55,7 @@ class VariantRecord:
     metadata: str
     tests: Tests | None
     untested: str = ""
+    hashes: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ def _as_json(one: VariantRecord) -> dict[str, Any]:
     value = asdict(one)
     if not one.untested:
         del value["untested"]
+    if one.hashes is None:
+        del value["hashes"]
     return value
 
 
@@ -162,7 +167,18 @@ def _variant(value: dict[str, Any]) -> VariantRecord:
             None if tests["gpu"] is None else _text(tests["gpu"]),
         ),
         untested=_text(value.get("untested", "")),
+        hashes=_hashes(value.get("hashes")),
     )
+
+
+def _hashes(value: Any) -> dict[str, Any] | None:
+    """The hashes of a variant's files, as the builder would have written them into metadata.json."""
+    if value is None:
+        return None
+    if value["algorithm"] not in built.ALGORITHMS:
+        raise ValueError(f"algorithm {value['algorithm']!r} is not known")
+    files = {_text(name): _text(one) for name, one in value["files"].items()}
+    return {"algorithm": value["algorithm"], "files": files}
 
 
 def _rolled_back(value: object) -> tuple[RolledBack, ...]:
