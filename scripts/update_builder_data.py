@@ -1,9 +1,10 @@
 """Brings the bundled data about the builder up to date: ``make update-builder-data DIR=<checkout>``.
 
-For every commit of every branch of a checkout of the builder it notes which build sets the commit has
-and which rules it follows. What the data already has and the checkout lacks is kept. When the code
-that selects and names variants changed, it says so: whoever reviews the change has to see whether
-``builder_rules.py`` still tells the rules.
+For every commit of every branch of a checkout of the builder it notes which build sets the commit has,
+which rules it follows, and what it puts into a variant. What the data already has and the checkout lacks
+is kept. When the code that selects and names variants changed, or that which makes one is not recognised,
+it says so: whoever reviews the change has to see whether ``builder_rules.py`` and ``builder_output.py``
+still tell what it does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from kernel_actions import builder, builder_rules, flake
+from kernel_actions import builder, builder_output, builder_rules, flake
 from kernel_actions.errors import KernelActionsError
 
 REPOSITORY = re.compile(r"(?:https://|git@)github\.com[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?", re.ASCII)
@@ -55,6 +56,7 @@ def main(arguments: list[str]) -> int:
     data: Path = options.data
     revisions = _lines(data / "revisions.txt")
     rules: list[dict[str, Any]] = json.loads((data / "rules.json").read_bytes())
+    outputs: list[dict[str, Any]] = json.loads((data / "outputs.json").read_bytes())
     reviewed = set(_lines_of(data / "reviewed.txt"))
     before, known = len(revisions), set(reviewed)
     newest = (data / "newest.txt").read_text(encoding="ascii").split() if before else ["", ""]
@@ -66,7 +68,7 @@ def main(arguments: list[str]) -> int:
         repository = options.repository or _repository(checkout)
         objects = Objects(checkout)
         for commit in _git(checkout, "rev-list", "--branches", "--remotes", "--tags").split():
-            entry = _entry(objects, commit, data, rules, reviewed, unreadable)
+            entry = _entry(objects, commit, data, (rules, outputs), reviewed, unreadable)
             if entry is not None:
                 entries += 1
                 revisions[commit] = f"{entry} {repository}"
@@ -78,12 +80,15 @@ def main(arguments: list[str]) -> int:
     _write(data / "revisions.txt", (f"{commit} {rest}" for commit, rest in sorted(revisions.items())))
     _write(data / "reviewed.txt", sorted(reviewed))
     _write(data / "newest.txt", [" ".join(newest)])
-    (data / "rules.json").write_text(
-        "[\n  " + ",\n  ".join(json.dumps(one) for one in rules) + "\n]\n", encoding="utf-8"
+    for name, entries in (("rules.json", rules), ("outputs.json", outputs)):
+        lines = ",\n  ".join(json.dumps(entry) for entry in entries)
+        (data / name).write_text(f"[\n  {lines}\n]\n", encoding="utf-8")
+    print(
+        f"{len(revisions)} revisions, {len(revisions) - before} of them new; {len(rules)} sets of rules, "
+        f"{len(outputs)} of traits of what is built"
     )
-    print(f"{len(revisions)} revisions, {len(revisions) - before} of them new; {len(rules)} sets of rules")
     if unreadable:
-        print(f"{len(unreadable)} versions.nix are no plain list, such as {next(iter(unreadable.values()))}")
+        print(f"{len(unreadable)} were not recognised, such as {next(iter(unreadable.values()))}")
     if reviewed - known and known:
         print(
             f"{len(reviewed - known)} new texts of the code that selects and names variants: check that "
@@ -96,18 +101,19 @@ def _entry(
     objects: Objects,
     commit: str,
     data: Path,
-    rules: list[dict[str, Any]],
+    lists: tuple[list[dict[str, Any]], list[dict[str, Any]]],
     reviewed: set[str],
     unreadable: dict[str, str],
 ) -> str | None:
-    """The commit's table, rules and path of versions.nix; ``None`` when that is no plain list."""
+    """The commit's table, rules, traits of what it builds, and path of versions.nix; ``None`` when that is
+    no plain list."""
     for path in builder_rules.VERSIONS_PATHS:
-        found = objects.read(commit, path)
-        if found is not None:
+        versions = objects.read(commit, path)
+        if versions is not None:
             break
     else:
         return None
-    blob, text = found
+    blob, text = versions
     if blob in unreadable:
         return None
     table = data / "tables" / f"{blob[:12]}.json"
@@ -119,17 +125,30 @@ def _entry(
             return None
         lines = ",\n  ".join(json.dumps(value) for value in values)
         table.write_text(f"[\n  {lines}\n]\n", encoding="utf-8")
-    texts = {}
-    for name in builder_rules.paths(path):
+
+    def read(name: str) -> str | None:
         file = objects.read(commit, name)
-        texts[name] = file[1] if file else None
-    found_rules = builder_rules.traits(path, texts.get)
-    if found_rules not in rules:
-        rules.append(found_rules)
+        return file[1] if file else None
+
+    texts = {name: read(name) for name in builder_rules.paths(path)}
+    rules, outputs = lists
+    numbers = [_number(builder_rules.traits(path, texts.get), rules)]
+    try:
+        numbers.append(_number(builder_output.traits(path, read), outputs))
+    except KernelActionsError as error:
+        unreadable[commit] = f"{commit[:12]}: {error}"
+        numbers.append(builder.NOT_RECOGNISED)
     for name, content in texts.items():
         if content is not None and name.endswith(builder_rules.SELECTING):
             reviewed.add(builder_rules.fingerprint(content))
-    return f"{blob[:12]} {rules.index(found_rules)} {path}"
+    return " ".join((blob[:12], *numbers, path))
+
+
+def _number(entry: dict[str, Any], entries: list[dict[str, Any]]) -> str:
+    """The index of ``entry`` in ``entries``, where it is put if it is new."""
+    if entry not in entries:
+        entries.append(entry)
+    return str(entries.index(entry))
 
 
 def _repository(checkout: Path) -> str:

@@ -14,6 +14,8 @@ from kernel_actions.named_tuple import NamedTuple
 
 DATA = Path(__file__).resolve().parent / "data" / "builder"
 
+# In place of an index into outputs.json.
+NOT_RECOGNISED = "-"
 # Keys of a build set that name its backend, in the order in which the builder looks at them.
 _BACKEND_KEYS = (
     ("cpu", "cpu"),
@@ -136,7 +138,7 @@ def bundled(commit: str) -> BuilderRevision | None:
     found = _find(commit)
     if found is None:
         return None
-    table, number, source, repository = found.split(" ")
+    table, number, _, source, repository = found.split(" ")
     values = tuple(json.loads((DATA / "tables" / f"{table}.json").read_bytes()))
     return BuilderRevision(
         repository=repository,
@@ -146,6 +148,13 @@ def bundled(commit: str) -> BuilderRevision | None:
         build_sets=build_sets(values),
         rules=_rules()[int(number)],
     )
+
+
+def output_number(commit: str) -> int | None:
+    """The index into ``outputs.json`` of the builder at ``commit``; ``None`` for one that is not in the
+    bundled data, or that makes variants by code in which nothing was recognised."""
+    number = (_find(commit) or f"- - {NOT_RECOGNISED}").split(" ")[2]
+    return None if number == NOT_RECOGNISED else int(number)
 
 
 def newest() -> tuple[str, str]:

@@ -6,6 +6,7 @@ revision that none of them has is an error that says how to go on.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -20,6 +21,7 @@ from kernel_actions.flake_lock import LockedBuilder
 from kernel_actions.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    from kernel_actions.builder_output import Output
     from kernel_actions.builder_rules import Reader
 
 _LARGEST_FILE = 1_000_000
@@ -60,6 +62,70 @@ def find(kernel_dir: Path, source: Source) -> BuilderRevision:
             f"{locked.where}: input {locked.input_name} is not the builder itself but {locked.repository}"
         )
         found = found._replace(remarks=(*found.remarks, remark))
+    return found
+
+
+def find_output(kernel_dir: Path, source: Source) -> tuple[Output, str]:
+    """What the builder that the kernel is built with puts into a variant, and a remark for the user.
+
+    The remark is empty unless the locked revision could not be read; it says then that this is what the
+    newest revision in the bundled data makes.
+
+    Raises ``WrongInput`` for a flake.lock that is missing or names no builder.
+    """
+    from kernel_actions import builder_output
+
+    locked = _given(source.revision) if source.revision else flake_lock.read(kernel_dir / "flake.lock")
+    found = builder_output.bundled(locked.commit) if locked.commit else None
+    if found is not None:
+        return found, ""
+    name = locked.commit or locked.repository
+    key = (locked.repository, f"output of {locked.commit}")
+    try:
+        if key in _FAILURES:
+            raise WrongSurroundings(_FAILURES[key])
+        return _read_output(locked, source), ""
+    except WrongSurroundings as error:
+        _FAILURES[key] = str(error)
+        newest = builder.newest()[0][:8]
+        remark = f"{locked.where}: builder revision {name} is taken to make what {newest} makes: {error}"
+        return builder_output.newest(), remark
+
+
+def _read_output(locked: LockedBuilder, source: Source) -> Output:
+    """What a revision that is not in the bundled data puts into a variant, read from its files.
+
+    Raises ``WrongSurroundings`` when they cannot be read or nothing is recognised in them.
+    """
+    from kernel_actions import builder_output, builder_rules, nix
+
+    def output(read: Reader) -> Output:
+        versions = next((path for path in builder_rules.VERSIONS_PATHS if read(path) is not None), None)
+        if versions is None:
+            raise WrongSurroundings(f"{locked.repository} has no versions.nix there")
+        return builder_output.from_json(builder_output.traits(versions, read))
+
+    if source.checkout is not None:
+        return output(_reader_of_checkout(locked, source.checkout))
+    if locked.commit is None:
+        raise WrongSurroundings(f"{locked.repository} has no revision")
+    kept = _cache(locked.repository, locked.commit, ".output") if locked.is_on_github else None
+    if (earlier := _kept_json(kept)) is not None:
+        with contextlib.suppress(TypeError, KeyError):  # Of another version of this suite.
+            return builder_output.from_json(earlier)
+    try:
+        found = output(_reader_of_github(locked))
+    except WrongSurroundings as error:
+        try:
+            paths = [
+                path
+                for versions in builder_rules.VERSIONS_PATHS
+                for path in (versions, *builder_output.paths(versions))
+            ]
+            return output(nix.read_files(locked.node, list(dict.fromkeys(paths))).get)
+        except WrongSurroundings as other:
+            raise WrongSurroundings(f"{error}; {other}") from other
+    _keep(kept, dict(zip(found._fields, found, strict=True)))
     return found
 
 
@@ -150,14 +216,18 @@ def _from_files(locked: LockedBuilder, files: Files) -> BuilderRevision:
 
 
 def _of_checkout(locked: LockedBuilder, checkout: Path) -> Files:
-    """The files in a checkout: of the commit if there is one, else as they lie there."""
+    return _collect(_reader_of_checkout(locked, checkout))
+
+
+def _reader_of_checkout(locked: LockedBuilder, checkout: Path) -> Reader:
+    """Reads files in a checkout: of the commit if there is one, else as they lie there."""
     from kernel_actions import git
 
     if not checkout.is_dir():
         raise WrongInput(f"--builder-dir {checkout} is not a folder")
     commit = locked.commit
     if commit is not None and git.has_commit(checkout, commit):
-        return _collect(lambda path: git.file_at(checkout, commit, path))
+        return lambda path: git.file_at(checkout, commit, path)
     # A folder without history may lie in a repository of something else.
     if commit is not None and ((checkout / ".git").exists() or git.is_bare(checkout)):
         raise WrongSurroundings(
@@ -165,7 +235,7 @@ def _of_checkout(locked: LockedBuilder, checkout: Path) -> Files:
             where=locked.where,
             repair=f"git -C {checkout} fetch",
         )
-    return _collect(lambda path: _text(checkout / path))
+    return lambda path: _text(checkout / path)
 
 
 def _text(path: Path) -> str | None:
@@ -177,17 +247,21 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _of_github(locked: LockedBuilder) -> Files:
+def _reader_of_github(locked: LockedBuilder) -> Reader:
     from kernel_actions import github
 
     if not locked.is_on_github or locked.commit is None:
         raise WrongSurroundings(f"{locked.repository} is not on GitHub")
     repository, commit = locked.repository, locked.commit
     deadline = time.monotonic() + _PATIENCE
-    files = _collect(lambda path: github.fetch_file(repository, commit, path, _LARGEST_FILE, deadline))
+    return lambda path: github.fetch_file(repository, commit, path, _LARGEST_FILE, deadline)
+
+
+def _of_github(locked: LockedBuilder) -> Files:
+    files = _collect(_reader_of_github(locked))
     if all(text is None for text in files.values()):
         raise WrongInput(
-            f"{repository} has no revision {commit}, or is private",
+            f"{locked.repository} has no revision {locked.commit}, or is private",
             where=locked.where,
             repair="run `nix flake update` and commit flake.lock",
         )
@@ -216,7 +290,7 @@ def _collect(read: Reader) -> dict[str, str | None]:
     return dict.fromkeys(builder_rules.VERSIONS_PATHS)
 
 
-def _cache(repository: str, commit: str) -> Path | None:
+def _cache(repository: str, commit: str, part: str = "") -> Path | None:
     from kernel_actions import environment
 
     try:
@@ -225,28 +299,35 @@ def _cache(repository: str, commit: str) -> Path | None:
     except WrongSurroundings:
         return None
     # GitHub gives a commit of any fork under any of their names, so that the name is part of what it is.
-    return root / "builder" / f"{repository.replace('/', '+')}@{commit}.json"
+    return root / "builder" / f"{repository.replace('/', '+')}@{commit}{part}.json"
 
 
-def _kept(path: Path | None) -> dict[str, str | None] | None:
-    from kernel_actions import builder_rules, toml_file
+def _kept_json(path: Path | None) -> dict[str, Any] | None:
+    from kernel_actions import toml_file
 
     try:
         values: Any = json.loads(toml_file.read_bytes(path, 20 * _LARGEST_FILE)) if path else None
     except (OSError, ValueError, RecursionError, WrongInput):
         return None
-    if not isinstance(values, dict) or not all(isinstance(text, str | None) for text in values.values()):
+    return values if isinstance(values, dict) else None
+
+
+def _kept(path: Path | None) -> dict[str, str | None] | None:
+    from kernel_actions import builder_rules
+
+    values = _kept_json(path)
+    if values is None or not all(isinstance(text, str | None) for text in values.values()):
         return None
     return values if any(values.get(versions) for versions in builder_rules.VERSIONS_PATHS) else None
 
 
-def _keep(path: Path | None, files: Files) -> None:
+def _keep(path: Path | None, values: Mapping[str, Any]) -> None:
     from kernel_actions import built
 
     try:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            built.write_whole(path, json.dumps(dict(files)).encode())
+            built.write_whole(path, json.dumps(dict(values)).encode())
     except OSError:
         # It is a convenience: on a full disk or without a home the plan is as good.
         return

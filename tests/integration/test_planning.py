@@ -647,7 +647,8 @@ def test_the_data_is_updated_from_a_checkout(tmp_path: Path, checkout: tuple[Pat
     (added,) = [line for line in lines if line.startswith(commit)]
     table = json.loads((data / "tables" / f"{added.split()[1]}.json").read_text())
     assert [entry.get("cudaVersion") for entry in table] == ["14.1", None]
-    assert added.endswith(" 0 nix-builder/versions.nix huggingface/kernels")
+    assert added.endswith(" 0 - nix-builder/versions.nix huggingface/kernels")
+    assert "were not recognised" in said
     # What is checked out is not on the list: the newest stays the one that was.
     assert (data / "newest.txt").read_text() == (builder.DATA / "newest.txt").read_text()
     # Again: nothing is new, and nothing differs.
