@@ -271,7 +271,7 @@ def _changed(folder: Path, listed: Mapping[str, RemoteFile]) -> Iterator[str]:
 
 def _digest_problems(
     variant: Path,
-    recorded: Mapping[str, Any] | None,
+    recorded: Mapping[str, Any] | None = None,
     *,
     is_required: bool,
     hashes: Mapping[str, str] | None = None,
