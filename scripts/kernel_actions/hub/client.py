@@ -411,6 +411,40 @@ def _check_arrived(
         )
 
 
+def card_errors(hub: Hub, text: str) -> tuple[str, ...]:
+    """What the Hub refuses about the header of the card ``text``; warnings of its are said. It is asked before
+    anything is sent, as a commit with such a card is refused when others are made. Raises ``WrongSurroundings``
+    when the Hub does not answer."""
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+    with _explained(hub, "have the card checked"):
+        answer = get_session().post(
+            f"{hub.address}/api/validate-yaml",
+            json={"content": text, "repoType": "kernel"},
+            headers=build_hf_headers(token=hub.api.token),
+        )
+        try:
+            hf_raise_for_status(answer)
+        except HfHubHTTPError:
+            if answer.status_code != 400:
+                raise
+        said = answer.json()
+    found = {name: _messages(said, name) for name in ("warnings", "errors")}
+    for message in found["warnings"]:
+        console.say(f"warning: {message} (the card)")
+    if answer.status_code == 400 and not found["errors"]:
+        return (f"{hub.address} refuses the card's header",)
+    return found["errors"]
+
+
+def _messages(said: object, name: str) -> tuple[str, ...]:
+    listed = said.get(name) if isinstance(said, dict) else None
+    return tuple(
+        printable(str(one.get("message"))) for one in listed or () if isinstance(one, dict)
+    )
+
+
 def check_repo_id(repo_id: str) -> None:
     """Raises ``WrongInput`` unless ``repo_id`` is of the form owner/name."""
     if not _REPO_ID.fullmatch(repo_id) or "--" in repo_id or ".." in repo_id:

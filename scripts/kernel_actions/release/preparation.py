@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_actions import built, git, manifest, planning, settings, upload
+from kernel_actions import built, card, git, manifest, planning, settings, upload
 from kernel_actions.built import BuiltVariant
+from kernel_actions.card import Card
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.hub import client
@@ -38,7 +39,7 @@ class Release:
     repository: Path | None
     candidates: tuple[Candidate, ...]
     local: Mapping[str, LocalFile]
-    card: Path | None
+    card: Card | None
     builder: Mapping[str, str]
     conditions: Conditions
     pushes: bool
@@ -135,7 +136,7 @@ def prepare(
         repository=repository,
         candidates=candidates,
         local=local,
-        card=upload.find_card(kernel_dir, kernel_dir / build_dir),
+        card=None if from_staged else card.find(kernel, kernel_dir / build_dir, repo_id),
         builder=builder,
         conditions=Conditions(
             commit=made.commit,

@@ -61,7 +61,16 @@ def lacks(release: Release) -> tuple[Lack, ...]:
     variants = [one.variant for one in release.candidates]
     report = compliance.check(release.kernel_dir, variants)
     found = gate.lacks(release.candidates, release.conditions, report, release.build_dir)
-    return found + kept_lacks(release)
+    return found + _card_lacks(release) + kept_lacks(release)
+
+
+def _card_lacks(release: Release) -> tuple[Lack, ...]:
+    """What the Hub would refuse about the card, which is to be known before anything is there."""
+    if release.card is None:
+        return ()
+    source = release.card.source
+    errors = client.card_errors(release.hub, release.card.text)
+    return tuple(Lack("", f"{source}: {one}", f"correct the header of {source.name}") for one in errors)
 
 
 def kept_lacks(release: Release) -> tuple[Lack, ...]:
@@ -154,7 +163,7 @@ def _wanted(release: Release, there: OnHub, base: str) -> dict[str, Wanted]:
     wanted = plan.kept(there.files, base, names) if there.head else {}
     wanted |= release.local
     if release.card is not None:
-        wanted[plan.CARD] = client.local_file(release.card)
+        wanted[plan.CARD] = release.card.data
     return wanted
 
 
