@@ -75,18 +75,19 @@ def find(kernel: Manifest, build_dir: Path, repo_id: str) -> Card | None:
     own, bundled = kernel.directory / FILE_NAME, build_dir / FILE_NAME
     if not bundled.is_file():
         return checked(read(kernel, repo_id)) if own.is_file() else None
-    card = checked(Card(bundled, _plain(_text(bundled, build_dir)), is_filled_in=False))
-    if own.is_file() and _filled_in(kernel, repo_id) != card.text.rstrip("\n"):
+    card = checked(Card(bundled, _text(bundled, build_dir), is_filled_in=False))
+    if own.is_file() and _filled_in(kernel) != card.text:
         console.say(
             f"{bundled} is published as the card; {own} gives another one now (remove the first if it is old)"
         )
     return card
 
 
-def _filled_in(kernel: Manifest, repo_id: str) -> str:
-    """The card that the sources give; empty where they give none, which is no matter where there is another."""
+def _filled_in(kernel: Manifest) -> str:
+    """The card that a bundle of the sources would have; empty where they give none, which is no matter where
+    there is another."""
     try:
-        return read(kernel, repo_id).text
+        return read(kernel, kernel.repo_id or "").text
     except KernelActionsError:
         return ""
 

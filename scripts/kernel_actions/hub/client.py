@@ -429,7 +429,10 @@ def card_errors(hub: Hub, text: str) -> tuple[str, ...]:
         except HfHubHTTPError:
             if answer.status_code != 400:
                 raise
+    try:
         said = answer.json()
+    except ValueError:
+        said = None
     found = {name: _messages(said, name) for name in ("warnings", "errors")}
     for message in found["warnings"]:
         console.say(f"warning: {message} (the card)")
@@ -440,9 +443,7 @@ def card_errors(hub: Hub, text: str) -> tuple[str, ...]:
 
 def _messages(said: object, name: str) -> tuple[str, ...]:
     listed = said.get(name) if isinstance(said, dict) else None
-    return tuple(
-        printable(str(one.get("message"))) for one in listed or () if isinstance(one, dict)
-    )
+    return tuple(printable(str(one.get("message"))) for one in listed or () if isinstance(one, dict))
 
 
 def check_repo_id(repo_id: str) -> None:
