@@ -114,6 +114,7 @@ def publish(
         local,
         [variant.path_in_repo for variant in variants],
         message=f"Upload {count} of {kernel.name}",
+        keeps_benchmarks=not client.has_benchmarks(kernel_dir),
         create_pr=create_pr,
         dry_run=dry_run,
     )
@@ -129,6 +130,7 @@ def publish(
                 {card.PUBLISHED_AS: client.local_file(path)},
                 (),
                 message="Update the card",
+                keeps_benchmarks=True,
                 create_pr=create_pr,
                 dry_run=dry_run,
             )

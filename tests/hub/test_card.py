@@ -238,3 +238,26 @@ def test_a_hub_that_checks_no_cards(foreign: Any) -> None:
     foreign.status = 403
     with pytest.raises(WrongSurroundings, match="cannot have the card checked"):
         client.card_errors(hub, "# x")
+
+
+def test_the_card_leaves_the_benchmarks_of_main_alone(shared: Server, api: HfApi, kernel: Path) -> None:
+    repo_id = "acme/main-benchmarks"
+    api.create_repo(repo_id, repo_type="kernel")
+    commit_file(api, repo_id, "main", "benchmarks/benchmark_a.py", b"x = 1\n")
+    (kernel / "CARD.md").write_text("# relu\n")
+    upload.run(upload_options(kernel, shared.url, repo_id=repo_id))
+    assert names(api, repo_id, "main") == [".gitattributes", "README.md", "benchmarks/benchmark_a.py"]
+
+
+def test_a_kernel_without_benchmarks_leaves_those_on_the_hub_alone(
+    shared: Server, api: HfApi, kernel: Path
+) -> None:
+    """As the builder's `upload`: it says nothing about them, where it has no folder of them."""
+    repo_id = "acme/kept-benchmarks"
+    upload.run(upload_options(kernel, shared.url, repo_id=repo_id))
+    commit_file(api, repo_id, "v1", "benchmarks/benchmark_a.py", b"x = 1\n")
+    upload.run(upload_options(kernel, shared.url, repo_id=repo_id))
+    assert "benchmarks/benchmark_a.py" in names(api, repo_id)
+    (kernel / "benchmarks").mkdir()
+    upload.run(upload_options(kernel, shared.url, repo_id=repo_id))
+    assert "benchmarks/benchmark_a.py" not in names(api, repo_id)

@@ -160,7 +160,10 @@ def stage(release: Release) -> Staged:
 def _wanted(release: Release, there: OnHub, base: str) -> dict[str, Wanted]:
     """What the staging branch shall hold: what is kept, what is released, and the card."""
     names = {one.name for one in release.candidates}
-    wanted = plan.kept(there.files, base, names) if there.head else {}
+    keeps_benchmarks = not client.has_benchmarks(release.kernel_dir)
+    wanted: dict[str, Wanted] = {}
+    if there.head:
+        wanted |= plan.kept(there.files, base, names, keeps_benchmarks=keeps_benchmarks)
     wanted |= release.local
     if release.card is not None:
         wanted[plan.CARD] = release.card.data
@@ -215,6 +218,7 @@ def _record(release: Release, there: OnHub) -> Record:
         variants={**{name: before[name] for name in kept if name in before}, **variants},
         unknown=tuple(sorted(kept - before.keys())),
         rolled_back=there.record.rolled_back if there.record else (),
+        branch=made.branch,
     )
 
 

@@ -76,7 +76,8 @@ class Record:
     ``base`` is the commit of the version's branch on the Hub that it was made for, empty for the
     first release of a major version. ``unknown`` are variants that were on that branch before, of
     which no release tells anything. ``rolled_back`` are the releases of this major version that were
-    taken back, on whose tags nobody should stay.
+    taken back, on whose tags nobody should stay. ``branch`` is the one on the Hub that the release was
+    promoted to, ``v`` and the major version unless build.toml names another.
     """
 
     kernel: str
@@ -88,6 +89,15 @@ class Record:
     variants: Mapping[str, VariantRecord] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     rolled_back: tuple[RolledBack, ...] = ()
+    branch: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.branch:
+            object.__setattr__(self, "branch", self._default_branch)
+
+    @property
+    def _default_branch(self) -> str:
+        return f"v{self.release.major}"
 
     @property
     def own(self) -> dict[str, VariantRecord]:
@@ -107,6 +117,8 @@ class Record:
             "variants": {name: _as_json(one) for name, one in sorted(self.variants.items())},
             "unknown": sorted(self.unknown),
         }
+        if self.branch != self._default_branch:
+            value["branch"] = self.branch
         if self.rolled_back:
             # `lock` takes each text in it for the name of a release or a commit that was taken back.
             value["rolled_back"] = [asdict(one) for one in self.rolled_back]
@@ -141,6 +153,7 @@ def read(data: bytes, where: str) -> Record:
             variants={_text(name): _variant(one) for name, one in value["variants"].items()},
             unknown=tuple(_text(name) for name in value["unknown"]),
             rolled_back=_rolled_back(value.get("rolled_back")),
+            branch=_text(value.get("branch", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise KernelFailed(
