@@ -40,8 +40,9 @@ class BuiltVariant:
 
     ``backend`` and ``version`` (the kernel's major version) are from its metadata.json. ``digest`` is one
     hash over the hashes of all its files, which metadata.json lists, or the build report where the builder
-    lists none; ``None`` where neither does. ``builder`` is ``nix`` or ``local``, and empty when no report of a builder is beside it;
-    ``sources`` is that report's hash of what it was built from, empty where it has none.
+    lists none; ``None`` where neither does. ``builder`` is ``nix`` or ``local``, and empty when no report of
+    a builder is beside it; ``sources`` is that report's hash of what it was built from, empty where it has
+    none.
     """
 
     path: Path
@@ -183,11 +184,14 @@ def missing_digest(folder: Path) -> dict[str, Any] | None:
     ``None`` where it lists them.
 
     The builder writes ``digest`` since ae36559c (2026-06-05). These are the hashes that it would write, in
-    the same form: a test compares them with those of kernels-data. metadata.json itself stays as it was built.
+    the same form: a test compares them with those of kernels-data. metadata.json itself stays as it was
+    built.
     """
     if listed_digest(read_json(folder / "metadata.json")) is not None:
         return None
-    hashes = {name: file_hash(path, ALGORITHMS[0]) for name, path in files_in_digest(folder) if path.is_file()}
+    hashes = {
+        name: file_hash(path, ALGORITHMS[0]) for name, path in files_in_digest(folder) if path.is_file()
+    }
     return {"algorithm": ALGORITHMS[0], "files": hashes}
 
 

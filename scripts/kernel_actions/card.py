@@ -1,13 +1,14 @@
 """A kernel's card: ``CARD.md``, which is published as ``README.md`` on ``main``.
 
-It is a template, which the builder fills in when it makes a bundle (``fill-card``, kernel-builder/src/card.rs;
-nix-builder/lib/build.nix, ``mkExtensionBundle``, 8ac69fc5), and whose header is no YAML before that: 48 of the 49
-cards of huggingface/kernels-community at 40d4194f. What is published here is filled in the same way, unless the
-folder of the variants has the bundle's own, which is what the builder's ``upload`` takes
-(``collect_readme_commit_ops``, kernel-builder/src/upload.rs).
+It is a template, which the builder fills in when it makes a bundle (``fill-card``,
+kernel-builder/src/card.rs; nix-builder/lib/build.nix, ``mkExtensionBundle``, 8ac69fc5), and whose header is
+no YAML before that: 48 of the 49 cards of huggingface/kernels-community at 40d4194f. What is published here
+is filled in the same way, unless the folder of the variants has the bundle's own, which is what the builder's
+``upload`` takes (``collect_readme_commit_ops``, kernel-builder/src/upload.rs).
 
 As the newest builder, so all: since 19aaa642 the layers may be in ``layers.py``, and since f093250f there is
-``source``. ``repo_id`` is the repository that the card goes to, which is build.toml's unless another was asked for.
+``source``. ``repo_id`` is the repository that the card goes to, which is build.toml's unless another was
+asked for.
 """
 
 from __future__ import annotations
@@ -102,12 +103,14 @@ def read(kernel: Manifest, repo_id: str) -> Card:
 
 
 def checked(card: Card) -> Card:
-    """``card``. Raises ``WrongInput`` when its header is not what the Hub can read. Of the license the Hub has
-    the last word, which knows its list better."""
+    """``card``. Raises ``WrongInput`` when the Hub cannot read its header. Whether the license is one of its
+    list is the Hub's to say, as that list grows."""
     for one in card_header.problems(card.text):
         if one.kind == "syntax":
             raise WrongInput(
-                card.problem(one), where=card.place(one.line), repair="correct the header, between the lines ---"
+                card.problem(one),
+                where=card.place(one.line),
+                repair="correct the header, between the lines ---",
             )
     return card
 
@@ -158,7 +161,9 @@ def _render(path: Path, template: str, given: Mapping[str, Any]) -> str:
 
 def _not_filled_in(path: Path, why: str, line: int | None = None) -> WrongInput:
     return WrongInput(
-        f"cannot be filled in: {why}", where=Place(path, line), repair="correct the template; `kernel-builder fill-card` says the same"
+        f"cannot be filled in: {why}",
+        where=Place(path, line),
+        repair="correct the template; `kernel-builder fill-card` says the same",
     )
 
 
@@ -200,8 +205,8 @@ def _layers(kernel: Manifest) -> list[str]:
 
 
 def _statements(kernel: Manifest, path: Path | None) -> list[ast.stmt]:
-    """The statements of a file; none where it is missing or cannot be parsed, as for the builder, and where it
-    is a link out of the kernel's folder, which no sandbox follows."""
+    """The statements of a file. There are none where it is missing or cannot be parsed, as for the builder,
+    and where it is a link out of the kernel's folder, which no sandbox follows."""
     if path is None or not path.resolve().is_relative_to(kernel.directory.resolve()):
         return []
     try:

@@ -1,8 +1,8 @@
 """Fills a card in. A program of its own: what it gets is a template that anybody may have written.
 
-It imports nothing of the suite, has no secret, and is ended when it needs more time or memory than a card could.
-minijinja ends the whole process where it gets no memory, and the values of a template are written into it as
-literals: a template can call every method of a Python object that it is given.
+It imports nothing of the suite, has no secret, and is ended when it needs more time or memory than a card
+could. minijinja ends the whole process where it gets no memory, and the values of a template are written into
+it as literals: a template can call every method of a Python object that it is given.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ FUEL = 2_000_000
 MEMORY = 1 << 30
 SECONDS = 20
 LARGEST = 4_000_000
-# Filters of the Python package that the builder's engine lacks: it has minijinja's default features (Cargo.toml
-# of kernel-builder, 8ac69fc5), and these need `json` and `urlencode`.
+# Filters of the Python package that the builder's engine lacks: it has minijinja's default features
+# (Cargo.toml of kernel-builder, 8ac69fc5), and these need `json` and `urlencode`.
 _UNKNOWN_FILTERS = ("tojson", "urlencode")
 
 
 def render(template: str, values: dict[str, Any]) -> str:
-    """``template`` with ``values``, as ``render_card`` of kernel-builder/src/card.rs (8ac69fc5) does it: blocks
-    take the end of their line with them, and what is not defined is empty.
+    """``template`` with ``values``, as ``render_card`` of kernel-builder/src/card.rs (8ac69fc5) does it.
+    Blocks take the end of their line with them, and what is not defined is empty.
 
     Raises ``minijinja.TemplateError``.
     """
     from minijinja import Environment
 
     # Nothing of it ends a line, and it is no block: the template's own first line stays as it is.
-    literals = "".join(f"{{% set {name} = {_literal(value)} %}}" for name, value in values.items()) + "{{ '' }}"
+    literals = (
+        "".join(f"{{% set {name} = {_literal(value)} %}}" for name, value in values.items()) + "{{ '' }}"
+    )
     environment = Environment(
         templates={"card": literals + template}, trim_blocks=True, pycompat=False, fuel=FUEL, debug=False
     )

@@ -71,4 +71,6 @@ def _unique_part(metadata: Mapping[str, Any]) -> str:
     ``KernelIdentifier::to_string_for_backend``)."""
     backend = metadata.get("backend")
     kind = backend.get("type") if isinstance(backend, dict) else None
-    return str(metadata.get("id", "")).removeprefix(f"_{str(metadata.get('name', '')).replace('-', '_')}_{kind}")
+    return str(metadata.get("id", "")).removeprefix(
+        f"_{str(metadata.get('name', '')).replace('-', '_')}_{kind}"
+    )

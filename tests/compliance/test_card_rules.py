@@ -9,7 +9,9 @@ from kernel_actions import compliance
 
 from tests.compliance.helpers import check, said
 
-TEMPLATE = "---\nlibrary_name: kernels\n{% if license %}license: {{ license }}\n{% endif %}---\n\n# {{ repo_id }}\n"
+TEMPLATE = (
+    "---\nlibrary_name: kernels\n{% if license %}license: {{ license }}\n{% endif %}---\n\n# {{ repo_id }}\n"
+)
 HEADER = "---\nlibrary_name: kernels\nlicense: mit\n---\n# x\n"
 # Rule → what CARD.md is, and what is said: `file:line: message`.
 BREAKS: dict[str, list[tuple[str, str]]] = {
@@ -80,7 +82,9 @@ def test_a_bare_python_checks_no_card(kernel: Path) -> None:
     assert not [one for one in report.findings if one.rule.slug.startswith("card-")]
 
 
-def test_a_link_out_of_the_kernel_is_not_followed(kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_link_out_of_the_kernel_is_not_followed(
+    kernel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     secret = tmp_path_factory.mktemp("other") / "secret"
     secret.write_text("---\na: b: c\n---\n")
     (kernel / "CARD.md").symlink_to(secret)

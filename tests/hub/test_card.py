@@ -17,7 +17,8 @@ from kernel_actions.hub import client
 from tests.hub.helpers import Server, upload_options, write_kernel
 from tests.hub.test_upload import commit_file, names
 
-# As the template of `kernel-builder init` (kernel-builder/src/init/templates/CARD.md at 8ac69fc5) has its blocks.
+# As the template of `kernel-builder init` (kernel-builder/src/init/templates/CARD.md at 8ac69fc5) has its
+# blocks.
 TEMPLATE = """\
 ---
 library_name: kernels
@@ -108,7 +109,7 @@ def test_the_engine_is_the_builders(kernel: Path, template: str, expected: str) 
 
 def test_names_are_texts(kernel: Path) -> None:
     """A public name can hold anything; it is none of the template."""
-    name = '%}{{ 7 * 7 }}{# "\\n\' \u2028'
+    name = "%}{{ 7 * 7 }}{# \"\\n' \u2028"
     (kernel / "torch-ext" / "relu" / "__init__.py").write_text(f"__all__ = [{name!r}]\n")
     assert text(kernel, "{{ functions[0] }}") == name
 
@@ -131,7 +132,8 @@ def test_names_are_texts(kernel: Path) -> None:
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", 1, "InvalidOperation"),
         ('{{ "x" * 3000000000 }}', None, "it needs more time or memory"),
         (
-            '{% set n = namespace(x="aaaa") %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}',
+            '{% set n = namespace(x="aaaa") %}'
+            "{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
             None,
             "it needs more time or memory",
         ),

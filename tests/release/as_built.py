@@ -12,13 +12,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from kernel_actions import built, builder_output, compliance
+from kernel_actions import builder_output, built, compliance
 from kernel_actions.builder_output import Output
 from kernels_data import Digest, DigestAlgorithm
 
 from tests.release.helpers import Kernel
 
-# The locks of the 52 public kernels at kernels-community 40d4194f; those of nine of them are of one kernel or two.
+# The locks of the 52 public kernels at kernels-community 40d4194f; those of nine of them are of one kernel or
+# two.
 PUBLIC = (
     "81580bb92577f2f7228661ca2a221fc052375709",
     "18c4d686a271ca6e56d0110fd36a9a5f58e86215",

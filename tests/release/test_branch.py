@@ -63,7 +63,10 @@ def test_a_release_goes_to_the_branch(
 def test_the_loader_loads_it_by_its_revision(branched: Kernel, address: str, quick: list[str]) -> None:
     branched.release(address)
     told = command(branched.root, "release", "--hub", address, "--dry-run").stdout
-    assert f'get_kernel("{branched.repo_id}", revision="{BRANCH}") loads it; version=1 loads the branch v1' in told
+    assert (
+        f'get_kernel("{branched.repo_id}", revision="{BRANCH}") loads it; version=1 loads the branch v1'
+        in told
+    )
 
 
 def test_a_version_branch_beside_it_stays_as_it_is(

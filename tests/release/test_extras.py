@@ -53,7 +53,12 @@ def test_benchmarks_travel_and_stale_ones_go(
 
 
 def test_benchmarks_stay_where_the_kernel_has_no_folder_of_them(
-    kernel: Kernel, address: str, quick: list[str], api: HfApi, tree: Callable[..., dict[str, str]], repo_id: str
+    kernel: Kernel,
+    address: str,
+    quick: list[str],
+    api: HfApi,
+    tree: Callable[..., dict[str, str]],
+    repo_id: str,
 ) -> None:
     """As with the builder's `upload`, which deletes none then."""
     kernel.build()
@@ -69,7 +74,9 @@ def test_benchmarks_stay_where_the_kernel_has_no_folder_of_them(
     kernel.commit("Add a benchmark")
     kernel.build()
     kernel.release(address)
-    assert {path for path in tree(repo_id, "v1") if path.startswith("benchmarks/")} == {"benchmarks/benchmark.py"}
+    assert {path for path in tree(repo_id, "v1") if path.startswith("benchmarks/")} == {
+        "benchmarks/benchmark.py"
+    }
 
 
 def test_a_new_version_inherits_no_benchmarks() -> None:

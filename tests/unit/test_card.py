@@ -114,7 +114,9 @@ def test_addresses(folder: Path, address: str, shown: str) -> None:
     assert (found["upstream"], found["source"]) == (shown, shown)
 
 
-def test_sources_out_of_the_kernel_are_not_read(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_sources_out_of_the_kernel_are_not_read(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     other = tmp_path_factory.mktemp("other") / "__init__.py"
     other.write_text('__all__ = ["secret"]')
     (folder / "torch-ext" / "two_words" / "__init__.py").symlink_to(other)

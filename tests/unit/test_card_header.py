@@ -26,7 +26,9 @@ def test_a_header_that_the_hub_takes(text: str) -> None:
     assert card_header.problems(text) == ()
 
 
-@pytest.mark.parametrize("text", ["", "# relu\n", "---\nlicense: mit\n", "---\n\n---\n", "text\n---\na: 1\n---\n"])
+@pytest.mark.parametrize(
+    "text", ["", "# relu\n", "---\nlicense: mit\n", "---\n\n---\n", "text\n---\na: 1\n---\n"]
+)
 def test_a_card_without_a_header(text: str) -> None:
     assert card_header.problems(text) == (MISSING,)
 
@@ -36,12 +38,20 @@ def test_a_card_without_a_header(text: str) -> None:
     [
         ("---\nlicense: mit\nname: a: b\n---\n", 3, "the header is not YAML: mapping values are not allowed"),
         ("---\nlicense: [mit\n---\n", 2, "the header is not YAML: while parsing a flow sequence"),
-        ("---\na: 1\n{% if x %}\nb: 2\n---\n", 3, "the header is not YAML: while scanning for the next token"),
+        (
+            "---\na: 1\n{% if x %}\nb: 2\n---\n",
+            3,
+            "the header is not YAML: while scanning for the next token",
+        ),
         ("---\n- a\n- b\n---\n", 2, "the header is not a mapping"),
         ("---\njust text\n---\n", 2, "the header is not a mapping"),
         ("---\na: 1\nb: 2\na: 3\n---\n", 4, "the header has 'a' twice"),
         ("---\na: \x07\n---\n", 2, "the header is not YAML: unacceptable character"),
-        ("---\na: !!python/object/apply:os.system [ls]\n---\n", 2, "the header is not YAML: could not determine"),
+        (
+            "---\na: !!python/object/apply:os.system [ls]\n---\n",
+            2,
+            "the header is not YAML: could not determine",
+        ),
         (f"---\na: {'[' * 5000}\n---\n", 2, "the header is not YAML"),
         (f"---\na: {'x' * 70_000}\n---\n", 2, "the header has more than 65536 characters"),
     ],

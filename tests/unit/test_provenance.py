@@ -10,7 +10,8 @@ from kernel_actions.provenance import Provenance
 
 COMMIT = "d45addadb0c380f3d7cc2813310b3bcd75f8aa9a"
 OTHER = "0" * 40
-# A variant that was published: kernels-data/tests/data/legacy-sha-provenance.json of huggingface/kernels at 8ac69fc5.
+# A variant that was published: kernels-data/tests/data/legacy-sha-provenance.json of huggingface/kernels at
+# 8ac69fc5.
 EINOPS: dict[str, Any] = {
     "name": "einops",
     "id": "_einops_cpu_d45adda",
@@ -58,7 +59,7 @@ def kernel(**state: Any) -> dict[str, Any]:
         (OLD | {"id": f"_einops_cpu_{COMMIT[:7]}_dirty_0123abc"}, REPORT, Provenance(COMMIT, True)),
         # A report of another build, and one beside what no git repository was built to.
         (OLD, {**REPORT, "commit": OTHER}, Provenance("", True, NOT_IN_ID)),
-        (OLD | {"id": "_einops_cpu_mfzwi4dbonqxa"}, {**REPORT, "commit": OTHER}, Provenance("", True, NOT_IN_ID)),
+        (OLD | {"id": "_einops_cpu_mfzwi4dbo"}, {**REPORT, "commit": OTHER}, Provenance("", True, NOT_IN_ID)),
         (OLD | {"id": "_einops_cpu_d45ad"}, {**REPORT, "commit": OTHER}, Provenance("", True, NOT_IN_ID)),
         ({}, {**REPORT, "commit": OTHER}, Provenance("", True, NOT_IN_ID)),
         ({"provenance": "x", "backend": 3}, {}, Provenance("", True)),

@@ -1,7 +1,7 @@
 """Rules about the kernel's card, CARD.md, as it will be on the Hub: KA52x.
 
-They are checked with built variants alone: a bare Python, as checks of sources run in, has neither the template
-engine nor a parser of YAML.
+They are checked with built variants alone: a bare Python, as checks of sources run in, has neither the
+template engine nor a parser of YAML.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.kernel import Kernel
 from kernel_actions.errors import Place, WrongInput
 from kernel_actions.hub import card_header
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -55,8 +56,8 @@ def card_header_missing(checked: Checked) -> Iterator[Problem]:
 
 
 def read(kernel: Kernel) -> Checked | None:
-    """The card of a kernel; ``None`` where there is none. Raises ``WrongSurroundings`` where the template engine
-    is needed, and not installed."""
+    """The card of a kernel; ``None`` where there is none. Raises ``WrongSurroundings`` where the template
+    engine is needed and not installed."""
     path = kernel.directory / cards.FILE_NAME
     if kernel.manifest is None or not path.exists():
         return None

@@ -150,7 +150,9 @@ def metadata_provenance(variant: Variant) -> Iterator[Problem]:
     where = variant.place("provenance")
     source = provenance.read(variant.metadata, _report(variant))
     if source.problem:
-        yield Problem(source.problem, variant.place("id"), "build the variant again, or remove its build report")
+        yield Problem(
+            source.problem, variant.place("id"), "build the variant again, or remove its build report"
+        )
     elif not source.commit:
         yield Problem("does not say which commit it was built from", where, provenance.SAYS_COMMIT)
     elif source.dirty:

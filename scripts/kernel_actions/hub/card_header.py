@@ -7,8 +7,9 @@ answers 400 with ``{"errors": [{"message": …}]}`` for what it refuses, and ``w
 (huggingface_hub#1927). A license has to be of its list, or a list of such (huggingface_hub#4218), and a card
 without a header gets a warning (tests/test_hf_api.py at ee0a4510, ``test_commit_modelcard_empty_metadata``).
 
-Nobody saw: which other fields it checks in repositories of kernels, its words for a header that is no YAML or no
-mapping, and how its parser differs from PyYAML. A key that is there twice, which YAML forbids, is refused here.
+Nobody saw: which other fields it checks in repositories of kernels, its words for a header that is no YAML or
+no mapping, and how its parser differs from PyYAML. A key that is there twice, which YAML forbids, is refused
+here.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _MISSING = "empty or missing yaml metadata in repo card"
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a header: in which ``line`` of the card, from 1 on. Nothing but a ``license`` that is
-    not on the Hub's list is of the kind ``license``; a ``warning`` keeps nobody from publishing."""
+    """What is wrong with a header, in which ``line`` of the card, from 1 on. A ``license`` that is not on the
+    Hub's list is of a kind of its own. A ``warning`` keeps nobody from publishing."""
 
     kind: Literal["syntax", "license", "warning"]
     message: str

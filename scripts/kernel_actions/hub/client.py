@@ -200,9 +200,9 @@ def plan(
 ) -> Plan:
     """What to change so that each of ``folders`` holds exactly the ``local`` files.
 
-    Everything is by path in the repository. Benchmarks that are not given are deleted, unless there is nothing
-    to be said about them (``keeps_benchmarks``), and other files are kept; without ``keeps_others``, what else
-    is under ``build/`` and ``benchmarks/`` is deleted.
+    Everything is by path in the repository. Benchmarks that are not given are deleted, unless there is
+    nothing to be said about them (``keeps_benchmarks``), and other files are kept; without ``keeps_others``,
+    what else is under ``build/`` and ``benchmarks/`` is deleted.
     """
     owned = [f"{folder}/" for folder in folders]
     if not keeps_others:
@@ -215,7 +215,9 @@ def plan(
             if path not in local and signed in local and signed in remote:
                 return not local[signed].is_same(remote[signed])
         # A file in the place of a folder is stale too.
-        is_owned = (is_benchmark(path) and not keeps_benchmarks) or any(f"{path}/".startswith(prefix) for prefix in owned)
+        is_owned = (is_benchmark(path) and not keeps_benchmarks) or any(
+            f"{path}/".startswith(prefix) for prefix in owned
+        )
         return path not in local and is_owned
 
     return Plan(
@@ -285,9 +287,9 @@ def is_benchmark(path: str) -> bool:
 
 
 def has_benchmarks(kernel_dir: Path) -> bool:
-    """Whether a kernel has something to say about what is under ``benchmarks/`` of its repository. Where it has
-    no such folder, the Hub keeps what it has: ``collect_benchmark_commit_ops`` of kernel-builder/src/upload.rs
-    (8ac69fc5)."""
+    """Whether a kernel has something to say about what is under ``benchmarks/`` of its repository. Where it
+    has no such folder, the Hub keeps what it has: ``collect_benchmark_commit_ops`` of
+    kernel-builder/src/upload.rs (8ac69fc5)."""
     return (kernel_dir / "benchmarks").is_dir()
 
 
@@ -363,10 +365,10 @@ def upload(
 ) -> Uploaded:
     """Make each of ``folders`` of a branch hold exactly the ``local`` files, in one commit.
 
-    The repository and the branch are made when missing (not for a pull request, whose author may
-    not have the right to). A new version branch starts from the repository's first commit and
-    inherits no variants. (That of the builder's `upload` starts at the head of main, and then all of ``build/``
-    there is deleted: kernel-builder/src/upload.rs, 8ac69fc5.) When others commit at the same time, the change is planned anew.
+    The repository and the branch are made when missing (not for a pull request, whose author may not have the
+    right to). A new version branch starts from the repository's first commit and inherits no variants. (That
+    of the builder's `upload` starts at the head of main, and then all of ``build/`` there is deleted:
+    kernel-builder/src/upload.rs, 8ac69fc5.) When others commit at the same time, the change is planned anew.
 
     Raises ``WrongInput`` and ``WrongSurroundings``.
     """
@@ -423,11 +425,12 @@ def _check_arrived(
 
 
 def card_errors(hub: Hub, text: str) -> tuple[str, ...]:
-    """What the Hub refuses about the header of the card ``text``; warnings of its are said. It is asked before
-    anything is sent, as a commit with such a card is refused when others are made. Raises ``WrongSurroundings``
-    when the Hub does not answer."""
+    """What the Hub refuses about the header of the card ``text``; warnings of its are said. It is asked
+    before anything is sent, as a commit with such a card is refused when others are made. Raises
+    ``WrongSurroundings`` when the Hub does not answer."""
     from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+    from huggingface_hub.utils._headers import build_hf_headers
+    from huggingface_hub.utils._http import get_session, hf_raise_for_status
 
     with _explained(hub, "have the card checked"):
         answer = get_session().post(

@@ -57,9 +57,9 @@ class VariantChange:
 class ReleasePlan:
     """A release before anything is done. ``commits`` are those since the last one, the newest first.
 
-    ``branch`` is the version's on the Hub: ``v`` and its major version, or what general.hub.branch of build.toml
-    names. ``promoted`` is the commit on the Hub that holds this very release already, or empty. ``dirty``:
-    it holds changes that are not committed.
+    ``branch`` is the version's on the Hub: ``v`` and its major version, or what general.hub.branch of
+    build.toml names. ``promoted`` is the commit on the Hub that holds this very release already, or empty.
+    ``dirty``: it holds changes that are not committed.
     """
 
     kernel: str

@@ -65,12 +65,15 @@ def _check_branch(kernel: Manifest) -> None:
     loaded_as = version.of_branch(branch)
     if loaded_as is not None and branch != f"v{kernel.version}":
         raise WrongInput(
-            f"branch is {branch!r}, which get_kernel(version={loaded_as}) loads, and version is {kernel.version}",
+            f"branch is {branch!r}, which get_kernel(version={loaded_as}) loads, "
+            f"and version is {kernel.version}",
             where=kernel.place("general.hub.branch"),
             repair="give the branch another name, or leave it out",
         )
     if branch == client.MAIN or branch.startswith(plan.STAGING):
-        what = "holds the card" if branch == client.MAIN else "is the name of a branch where a release is staged"
+        what = (
+            "holds the card" if branch == client.MAIN else "is the name of a branch where a release is staged"
+        )
         raise WrongInput(
             f"branch is {branch!r}, which {what}",
             where=kernel.place("general.hub.branch"),

@@ -175,6 +175,7 @@ def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]])
     holds, at one of the revisions ``there``, or a new one where the release is to be signed."""
     found: dict[str, Wanted] = {}
     unsigned: dict[str, Path] = {}
+    uncovered: list[str] = []
     signs = signing.wants(release.sign, is_embedded=release.hub.is_embedded)
     # One that this repository made, where it signs; any that holds, where it does not.
     holds = signing.remembering_checker(release.trust_config, signing.own() if signs else None)
@@ -184,7 +185,7 @@ def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]])
         if path in release.local:
             continue  # The builder signed it.
         if one.hashes is not None:
-            console.say(f"{one.name} is not signed: its builder lists no hashes for a signature to cover")
+            uncovered.append(one.name)
             continue
         for revision, files in there.items():
             kept, signature = files.get(f"{one.variant.path_in_repo}/metadata.json"), files.get(path)
@@ -196,6 +197,10 @@ def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]])
                 break
         else:
             unsigned[path] = metadata.source
+    if uncovered and signs:
+        console.say(
+            f"Not signed: {', '.join(uncovered)}: their builder lists no hashes for a signature to cover"
+        )
     if unsigned and signs:
         console.say(f"Signing {console.counted(len(unsigned), 'variant')}")
         with signing.signer(release.trust_config) as sign:

@@ -43,8 +43,8 @@ class VariantRecord:
     ``dirty``: it holds more than that commit. ``digest`` is one hash over the hashes of its files;
     ``metadata`` is the SHA-256 of metadata.json itself. ``tests`` are of the files with that digest;
     ``None``: not tested, of which ``untested`` is the reason that kernel-actions.toml gives for it.
-    ``hashes`` are those of the files, in the form of metadata.json, where that is of a builder before ae36559c
-    and lists none: this record is then all that lists them.
+    ``hashes`` are those of the files, in the form of metadata.json, where that is of a builder before
+    ae36559c and lists none: this record is then all that lists them.
     """
 
     release: str
