@@ -14,7 +14,7 @@ from kernel_actions.card import Card
 from kernel_actions.cli import Options
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
 from kernel_actions.hub import client
-from kernel_actions.hub.client import LocalFile, Plan, Uploaded
+from kernel_actions.hub.client import Hub, LocalFile, Plan, Uploaded
 from kernel_actions.manifest import Manifest
 
 _HEADER = ("variant", "added", "kept", "deleted")
@@ -118,26 +118,28 @@ def publish(
         create_pr=create_pr,
         dry_run=dry_run,
     )
-    of_card = None
-    if found is not None:
-        with tempfile.TemporaryDirectory(prefix="kernel-actions-card-") as name:
-            path = Path(name, card.PUBLISHED_AS)
-            path.write_bytes(found.data)
-            of_card = client.upload(
-                hub,
-                repo_id,
-                client.MAIN,
-                {card.PUBLISHED_AS: client.local_file(path)},
-                (),
-                message="Update the card",
-                keeps_benchmarks=True,
-                create_pr=create_pr,
-                dry_run=dry_run,
-            )
-    return Published(repo_id, branch, uploaded, of_card)
+    sent = None if found is None else _publish_card(hub, repo_id, found, create_pr=create_pr, dry_run=dry_run)
+    return Published(repo_id, branch, uploaded, sent)
 
 
-def check_card(hub: client.Hub, found: Card) -> None:
+def _publish_card(hub: Hub, repo_id: str, found: Card, *, create_pr: bool, dry_run: bool) -> Uploaded:
+    with tempfile.TemporaryDirectory(prefix="kernel-actions-card-") as name:
+        path = Path(name, card.PUBLISHED_AS)
+        path.write_bytes(found.data)
+        return client.upload(
+            hub,
+            repo_id,
+            client.MAIN,
+            {card.PUBLISHED_AS: client.local_file(path)},
+            (),
+            message="Update the card",
+            keeps_benchmarks=True,
+            create_pr=create_pr,
+            dry_run=dry_run,
+        )
+
+
+def check_card(hub: Hub, found: Card) -> None:
     """Raises ``WrongInput`` when the Hub would refuse the card's header, which it is asked before anything is
     sent: the variants are in another commit than the card."""
     errors = client.card_errors(hub, found.text)

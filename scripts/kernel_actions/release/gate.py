@@ -15,6 +15,7 @@ from kernel_actions.errors import WrongInput, printable
 from kernel_actions.release.record import Tests
 
 if TYPE_CHECKING:
+    from kernel_actions.card import Card
     from kernel_actions.compliance import Report
 
 _LARGEST_REPORT = 50_000_000
@@ -229,6 +230,15 @@ def kept_lacks(
         )
         for name, names in sorted(lacking.items())
         if names
+    )
+
+
+def card_lacks(card: Card | None, errors: Iterable[str]) -> tuple[Lack, ...]:
+    """What the Hub would refuse about the card, by its own ``errors``, before anything is there."""
+    if card is None:
+        return ()
+    return tuple(
+        Lack("", f"{card.source}: {one}", f"correct the header of {card.source.name}") for one in errors
     )
 
 

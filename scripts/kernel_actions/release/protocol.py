@@ -61,16 +61,8 @@ def lacks(release: Release) -> tuple[Lack, ...]:
     variants = [one.variant for one in release.candidates]
     report = compliance.check(release.kernel_dir, variants)
     found = gate.lacks(release.candidates, release.conditions, report, release.build_dir)
-    return found + _card_lacks(release) + kept_lacks(release)
-
-
-def _card_lacks(release: Release) -> tuple[Lack, ...]:
-    """What the Hub would refuse about the card, which is to be known before anything is there."""
-    if release.card is None:
-        return ()
-    source = release.card.source
-    errors = client.card_errors(release.hub, release.card.text)
-    return tuple(Lack("", f"{source}: {one}", f"correct the header of {source.name}") for one in errors)
+    errors = client.card_errors(release.hub, release.card.text) if release.card else ()
+    return found + gate.card_lacks(release.card, errors) + kept_lacks(release)
 
 
 def kept_lacks(release: Release) -> tuple[Lack, ...]:
