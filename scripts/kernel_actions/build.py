@@ -57,7 +57,7 @@ class BuildReport:
     not what the commit holds. ``torch``, ``compiler`` and ``nvcc`` are versions, ``None`` where nothing
     was compiled (with them). ``seconds`` is what the build took, ``bytes`` and ``files`` what the variant's
     folder holds. ``sources`` is a hash of the sources alone, ``fingerprint`` of all that went into it.
-    ``reused``: it was there already.
+    ``digest`` has the hashes of the files where metadata.json lists none. ``reused``: it was there already.
     """
 
     variant: str
@@ -77,6 +77,7 @@ class BuildReport:
     sources: str
     fingerprint: str
     path: Path
+    digest: dict[str, Any] | None = None
     reused: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -390,6 +391,7 @@ def _lay_out(plan: _Plan, work: Path, folder: Path, extension: Path | None, is_l
         sources=plan.found.hash,
         fingerprint=plan.fingerprint,
         path=folder,
+        digest=built.missing_digest(folder),
     )
 
 

@@ -30,16 +30,19 @@ _LARGEST_JSON = 5_000_000
 SIGNATURE = "metadata.json.sigstore"
 _OUTSIDE_DIGEST = ("metadata.json", SIGNATURE)
 _AGAIN = "build the variant again, or remove it"
+# Of a digest: kernels-data/src/digest.rs of huggingface/kernels (8ac69fc5).
+ALGORITHMS = ("sha256", "sha512")
 
 
 @dataclass(frozen=True)
 class BuiltVariant:
     """A folder with a built variant.
 
-    ``backend``, ``version`` (the kernel's major version) and ``digest`` are from its metadata.json;
-    ``digest`` is one hash over the hashes of all its files, ``None`` where it lists none.
-    ``builder`` is ``nix`` or ``local``, and empty when no report of a builder is beside it;
-    ``sources`` is that report's hash of what it was built from, empty where it has none.
+    ``backend`` and ``version`` (the kernel's major version) are from its metadata.json. ``digest`` is one
+    hash over the hashes of all its files, which metadata.json lists, or the build report where the builder
+    lists none; ``None`` where neither does. ``builder`` is ``nix`` or ``local``, and empty when no report of
+    a builder is beside it; ``sources`` is that report's hash of what it was built from, empty where it has
+    none.
     """
 
     path: Path
@@ -86,11 +89,12 @@ def read(folder: Path) -> BuiltVariant:
         raise KernelFailed("has no version", where=where, repair=_AGAIN)
     report = build_report_path(folder)
     said = read_json(report) if report.is_file() else {}
+    hashes = listed_digest(metadata) or listed_digest(said)
     return BuiltVariant(
         path=folder,
         backend=kind,
         version=version,
-        digest=_digest(metadata),
+        digest=None if hashes is None else digest_of(hashes),
         builder=str(said.get("builder", "")),
         sources=str(said.get("sources", "")),
     )
@@ -111,18 +115,21 @@ def find(build_dir: Path, names: Collection[str] = ()) -> tuple[BuiltVariant, ..
 
 
 def check_intact(folder: Path, hashes: Mapping[str, str] | None = None) -> None:
-    """Raise ``KernelFailed`` unless a variant's files are those that its metadata.json lists, byte for byte.
+    """Raise ``KernelFailed`` unless a variant's files are those that its metadata.json lists, byte for byte,
+    or its build report, where metadata.json is of a builder that lists none.
 
     The digest is the builder's: of every file but metadata.json, its signature and bytecode, in
-    base64. A variant whose metadata.json lists none is not checked. ``hashes`` are those of ``differences``.
+    base64. A variant of which neither lists any is not checked. ``hashes`` are those of ``differences``.
     """
-    digest = read_json(folder / "metadata.json").get("digest")
-    if not isinstance(digest, dict):
-        return
-    listed = digest.get("files")
-    algorithm = str(digest.get("algorithm"))
     where = Place(folder / "metadata.json")
-    if not isinstance(listed, dict) or algorithm not in ("sha256", "sha512"):
+    digest = listed_digest(read_json(where.path))
+    if digest is None:
+        where = Place(build_report_path(folder))
+        digest = listed_digest(read_json(where.path)) if where.path.is_file() else None
+    if digest is None:
+        return
+    listed, algorithm = digest.get("files"), str(digest.get("algorithm"))
+    if not isinstance(listed, dict) or algorithm not in ALGORITHMS:
         raise KernelFailed("has a digest that cannot be checked", where=where, repair=_AGAIN)
     for name, how in differences(folder, algorithm, listed, hashes):
         if how == "missing":
@@ -170,6 +177,33 @@ def file_hash(path: Path, algorithm: str) -> str:
         while chunk := file.read(1 << 20):
             hashed.update(chunk)
     return base64.b64encode(hashed.digest()).decode()
+
+
+def missing_digest(folder: Path) -> dict[str, Any] | None:
+    """The hashes of the files of a variant whose metadata.json lists none, for the report of its build;
+    ``None`` where it lists them.
+
+    The builder writes ``digest`` since ae36559c (2026-06-05). These are the hashes that it would write, in
+    the same form: a test compares them with those of kernels-data. metadata.json itself stays as it was
+    built.
+    """
+    if listed_digest(read_json(folder / "metadata.json")) is not None:
+        return None
+    hashes = {
+        name: file_hash(path, ALGORITHMS[0]) for name, path in files_in_digest(folder) if path.is_file()
+    }
+    return {"algorithm": ALGORITHMS[0], "files": hashes}
+
+
+def listed_digest(described: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The digest that a metadata.json or a build report holds."""
+    digest = described.get("digest")
+    return digest if isinstance(digest, dict) else None
+
+
+def digest_of(hashes: Mapping[str, Any]) -> str:
+    """One hash over ``hashes``: an algorithm and the hash of each file, as metadata.json has them."""
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
 def choose(kernel_dir: Path, build_dir: str, name: str) -> BuiltVariant:
@@ -261,10 +295,3 @@ def read_json(path: Path, repair: str = _AGAIN) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise KernelFailed("is not a JSON object", where=Place(path), repair=repair)
     return value
-
-
-def _digest(metadata: dict[str, Any]) -> str | None:
-    digest = metadata.get("digest")
-    if not isinstance(digest, dict):
-        return None
-    return hashlib.sha256(json.dumps(digest, sort_keys=True).encode()).hexdigest()

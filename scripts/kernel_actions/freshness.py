@@ -113,7 +113,7 @@ def read(folder: Path, newest: str, hub: client.Hub) -> Kernel:
     lock = flake_lock.read(folder / "flake.lock")
     modified = lock.node.get("lastModified")
     repo_id = plan.manifest.repo_id
-    branch = f"v{plan.manifest.version or 1}"
+    branch = plan.manifest._replace(version=plan.manifest.version or 1).version_branch
     published = None
     if repo_id:
         client.check_repo_id(repo_id)

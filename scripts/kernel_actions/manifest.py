@@ -505,6 +505,12 @@ class Manifest(NamedTuple):
         """Kernels that the kernel loads with ``backend``."""
         return self.kernel_depends + (self.backend_kernel_depends or {}).get(backend, ())
 
+    @property
+    def version_branch(self) -> str:
+        """The branch on the Hub that the kernel's variants go to: ``general.hub.branch``, else ``v`` and the
+        version. Rule: ``get_repo_and_branch`` of kernel-builder/src/upload.rs (8ac69fc5)."""
+        return self.branch or f"v{self.version}"
+
     def place(self, key: str) -> Place:
         """Where ``key`` stands in build.toml."""
         return self.file.place(key)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_actions import built, console, digests, environment, github, manifest, markdown
+from kernel_actions import built, card, console, digests, environment, github, manifest, markdown
 from kernel_actions.built import BuiltVariant
+from kernel_actions.card import Card
 from kernel_actions.cli import Options
 from kernel_actions.errors import EXIT_DONE, KernelFailed, Place, WrongInput
 from kernel_actions.hub import client
-from kernel_actions.hub.client import LocalFile, Plan, Uploaded
+from kernel_actions.hub.client import Hub, LocalFile, Plan, Uploaded
 from kernel_actions.manifest import Manifest
 
-_CARD = "CARD.md"
 _HEADER = ("variant", "added", "kept", "deleted")
 
 
@@ -95,10 +96,13 @@ def publish(
             variant.path,
             {path[len(start) :]: file.sha256 for path, file in local.items() if path.startswith(start)},
         )
-    branch = branch or kernel.branch or f"v{kernel.version}"
+    branch = branch or kernel.version_branch
     hub = client.connect(address, token)
     if not hub.is_embedded and not allow_local_build:
         check_published(variants)
+    found = card.find(kernel, build_dir, repo_id)
+    if found is not None:
+        check_card(hub, found)
 
     local |= client.local_benchmarks(kernel_dir)
     count = console.counted(len(variants), "variant")
@@ -110,28 +114,37 @@ def publish(
         local,
         [variant.path_in_repo for variant in variants],
         message=f"Upload {count} of {kernel.name}",
+        keeps_benchmarks=not client.has_benchmarks(kernel_dir),
         create_pr=create_pr,
         dry_run=dry_run,
     )
-    card = None
-    source = find_card(kernel_dir, build_dir)
-    if source is not None:
-        card = client.upload(
+    sent = None if found is None else _publish_card(hub, repo_id, found, create_pr=create_pr, dry_run=dry_run)
+    return Published(repo_id, branch, uploaded, sent)
+
+
+def _publish_card(hub: Hub, repo_id: str, found: Card, *, create_pr: bool, dry_run: bool) -> Uploaded:
+    with tempfile.TemporaryDirectory(prefix="kernel-actions-card-") as name:
+        path = Path(name, card.PUBLISHED_AS)
+        path.write_bytes(found.data)
+        return client.upload(
             hub,
             repo_id,
             client.MAIN,
-            {"README.md": client.local_file(source)},
+            {card.PUBLISHED_AS: client.local_file(path)},
             (),
             message="Update the card",
+            keeps_benchmarks=True,
             create_pr=create_pr,
             dry_run=dry_run,
         )
-    return Published(repo_id, branch, uploaded, card)
 
 
-def find_card(kernel_dir: Path, build_dir: Path) -> Path | None:
-    """The kernel's card: the builder's, which is filled in, before the source's."""
-    return next((path for path in (build_dir / _CARD, kernel_dir / _CARD) if path.is_file()), None)
+def check_card(hub: Hub, found: Card) -> None:
+    """Raises ``WrongInput`` when the Hub would refuse the card's header, which it is asked before anything is
+    sent: the variants are in another commit than the card."""
+    errors = client.card_errors(hub, found.text)
+    if errors:
+        raise WrongInput("; ".join(errors), where=Place(found.source), repair="correct the card's header")
 
 
 def read(variants: Sequence[BuiltVariant], kernel: Manifest) -> dict[str, LocalFile]:

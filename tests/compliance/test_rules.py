@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from kernel_actions.compliance import (
     binary,
+    card,
     engine,
     flake,
     layout,
@@ -18,7 +19,7 @@ from kernel_actions.compliance import (
     workflows,
 )
 
-from tests.compliance import test_cuda, test_pull_request
+from tests.compliance import test_card_rules, test_cuda, test_pull_request
 from tests.compliance.cases import BREAKS, KEEPS, LOCKED, OLD, Change
 from tests.compliance.helpers import NAME, check, edit, said
 
@@ -78,16 +79,16 @@ def _need(slug: str) -> None:
 
 
 def test_every_rule_has_an_entry_and_a_function() -> None:
-    families = [*(family.RULES for family in FAMILIES.values()), layout.SET_RULES]
+    families = [*(family.RULES for family in FAMILIES.values()), layout.SET_RULES, card.RULES]
     assert set(engine.rules()) == {slug for family in families for slug in family.functions}
     assert set(layout.LINK_RULES.functions) <= set(layout.RULES.functions)
 
 
 def test_every_rule_has_a_test_where_it_fires_and_one_where_it_does_not() -> None:
     """A new rule comes with both, and with the text that its user sees."""
-    # Those need a repository of git, and nvcc.
-    breaks = [BREAKS, test_pull_request.BREAKS, test_cuda.BREAKS]
-    keeps = [KEEPS, test_pull_request.KEEPS, test_cuda.KEEPS]
+    # Those need a repository of git, nvcc, and a card.
+    breaks = [BREAKS, test_pull_request.BREAKS, test_cuda.BREAKS, test_card_rules.BREAKS]
+    keeps = [KEEPS, test_pull_request.KEEPS, test_cuda.KEEPS, test_card_rules.KEEPS]
     for cases in (breaks, keeps):
         tested = [slug for one in cases for slug, listed in one.items() if listed]
         assert sorted(tested) == sorted(engine.rules())
@@ -95,7 +96,7 @@ def test_every_rule_has_a_test_where_it_fires_and_one_where_it_does_not() -> Non
 
 def test_numbers_and_names_say_the_family() -> None:
     for slug, rule in engine.rules().items():
-        family = FAMILIES[int(rule.id[2])]
+        family = card if slug in card.RULES.functions else FAMILIES[int(rule.id[2])]
         assert rule.id.startswith("KA") and len(rule.id) == 5
         assert slug in family.RULES.functions or slug in layout.SET_RULES.functions
         assert slug.startswith(family.__name__.rpartition(".")[2].replace("_", "-") + "-")

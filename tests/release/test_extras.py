@@ -52,6 +52,33 @@ def test_benchmarks_travel_and_stale_ones_go(
     assert kernel.release(address).is_unchanged
 
 
+def test_benchmarks_stay_where_the_kernel_has_no_folder_of_them(
+    kernel: Kernel,
+    address: str,
+    quick: list[str],
+    api: HfApi,
+    tree: Callable[..., dict[str, str]],
+    repo_id: str,
+) -> None:
+    """As with the builder's `upload`, which deletes none then."""
+    kernel.build()
+    kernel.release(address)
+    put(api, repo_id, "v1", "benchmarks/benchmark_theirs.py", b"x = 1\n")
+    kernel.commit("fix: again", extra="x = 1\n")
+    kernel.build()
+    kernel.release(address)
+    assert "benchmarks/benchmark_theirs.py" in tree(repo_id, "v1")
+    assert "benchmarks/benchmark_theirs.py" in tree(repo_id, "v1.0.1")
+    (kernel.root / "benchmarks").mkdir()
+    (kernel.root / "benchmarks" / "benchmark.py").write_text("x = 2\n")
+    kernel.commit("Add a benchmark")
+    kernel.build()
+    kernel.release(address)
+    assert {path for path in tree(repo_id, "v1") if path.startswith("benchmarks/")} == {
+        "benchmarks/benchmark.py"
+    }
+
+
 def test_a_new_version_inherits_no_benchmarks() -> None:
     remote = {
         path: client.RemoteFile("1") for path in ("benchmarks/data.txt", "benchmarks/benchmark_a.py", "x")

@@ -72,10 +72,10 @@ def _unprovenanced(kernel: Kernel) -> None:
             [f"{CPU} has no build report"],
         ),
         (lambda k: k.build(CPU, commit="a" * 40), [f"{CPU} was built from commit aaaaaaaaaaaa, not"]),
-        (_unprovenanced, [f"{CPU} does not say its commit, not"]),
+        (_unprovenanced, [f"{CPU} does not say its commit"]),
         (
             lambda k: _change(k, f"{CPU}/metadata.json", lambda value: value.pop("digest")),
-            [f"{CPU} does not list the hashes", f"{CPU} was tested before it was built"],
+            [f"{CPU} does not list the hashes"],
         ),
         (
             lambda k: (k.root / "build" / f"{CPU}.test-report.json").write_text("{"),

@@ -9,7 +9,8 @@ manifest      build.toml                         KA1xx
 flake         flake.lock and flake.nix           KA2xx
 source        C++ and Python sources             KA3xx
 pull_request  what differs from another commit   KA4xx
-layout        the files of a built variant       KA5xx
+layout        the files of a built variant       KA50x, KA51x
+card          CARD.md, as it is published        KA52x
 metadata      its metadata.json                  KA6xx
 binary        its extensions                     KA7xx
 workflows     those of the repository            KA8xx
@@ -123,6 +124,7 @@ def check_folders(
         findings += _check_variant(folder, sources)
     if folders or complete:
         findings += _check_set(sources, folders, complete)
+        findings += _check_card(sources)
         families += _VARIANT_FAMILIES
     if workflows and (found := _check_workflows(kernel_dir)) is not None:
         findings += found
@@ -161,6 +163,14 @@ def _check_set(sources: Kernel, folders: Sequence[Path], complete: bool) -> Iter
     from kernel_actions.compliance import layout
 
     yield from layout.SET_RULES.check(layout.Built(sources, tuple(folders), complete), sources.where)
+
+
+def _check_card(sources: Kernel) -> Iterator[Finding]:
+    from kernel_actions.compliance import card
+
+    found = card.read(sources)
+    if found is not None:
+        yield from card.RULES.check(found, found.where)
 
 
 def _check_workflows(kernel_dir: Path) -> list[Finding] | None:

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kernel_actions import built, git, nix_version
+from kernel_actions import built, git, nix_version, provenance
 from kernel_actions.compliance import files
 from kernel_actions.compliance.engine import Family, Problem
 from kernel_actions.compliance.files import Entry
 from kernel_actions.compliance.variant import METADATA, Variant
-from kernel_actions.errors import Place
+from kernel_actions.errors import Place, WrongInput
 from kernel_actions.manifest import PYTHON_DEPENDENCIES
 
 RULES: Family[Variant] = Family()
@@ -119,12 +119,19 @@ def metadata_digest(variant: Variant) -> Iterator[Problem]:
     if not variant.metadata or variant.listing.cut:
         return
     digest = variant.metadata.get("digest")
+    where = variant.place("digest")
+    if digest is None:
+        # Of a builder before ae36559c, where the report of the build lists them.
+        where = Place(built.build_report_path(variant.path))
+        digest = built.listed_digest(_report(variant))
     if digest is None:
         # Of a builder that writes none, building again would not help, and nothing asks for it.
         if variant.output is None or variant.output.writes_digest:
-            yield Problem("there is no digest", Place(variant.path / METADATA))
+            yield Problem("there is no digest", Place(variant.path / METADATA), provenance.LISTS_HASHES)
         return
-    where = variant.place("digest")
+    if not isinstance(digest.get("files"), dict) or digest.get("algorithm") not in built.ALGORITHMS:
+        yield Problem("has a digest that cannot be checked", where)
+        return
     present = {entry.name: entry for entry in variant.listing.entries if _is_listed(variant, entry)}
     for name, expected in digest["files"].items():
         if name not in present:
@@ -143,25 +150,28 @@ def metadata_provenance(variant: Variant) -> Iterator[Problem]:
     if not variant.metadata:
         return
     where = variant.place("provenance")
-    kernel = _provenance(variant, "kernel")
-    if not _commit(kernel):
-        is_never_said = variant.output is not None and not variant.output.writes_provenance
-        repair = "lock 81580bb9 (2026-07-07) of the builder or a later one, and build again"
-        what = "does not say which commit it was built from"
-        yield Problem(what, where, repair if is_never_said else "")
-    elif kernel.get("dirty"):
+    source = provenance.read(variant.metadata, _report(variant))
+    if source.problem:
+        yield Problem(
+            source.problem, variant.place("id"), "build the variant again, or remove its build report"
+        )
+    elif not source.commit:
+        yield Problem("does not say which commit it was built from", where, provenance.SAYS_COMMIT)
+    elif source.dirty:
         yield Problem("was built from sources that no commit holds", where)
-    if _provenance(variant, "kernel-builder").get("dirty"):
+    described = variant.metadata.get("provenance")
+    builder = described.get("kernel-builder") if isinstance(described, dict) else None
+    if isinstance(builder, dict) and builder.get("dirty"):
         yield Problem("was built by a builder that no commit holds", where)
 
 
 @RULES.rule
 def metadata_commit(variant: Variant) -> Iterator[Problem]:
-    built = _commit(_provenance(variant, "kernel"))
-    state = git.state(variant.kernel.directory) if variant.kernel and built else None
-    if state is not None and built != state.commit:
+    commit = provenance.read(variant.metadata, _report(variant)).commit
+    state = git.state(variant.kernel.directory) if variant.kernel and commit else None
+    if state is not None and commit != state.commit:
         yield Problem(
-            f"was built from commit {built[:12]}, and {state.commit[:12]} is checked out",
+            f"was built from commit {commit[:12]}, and {state.commit[:12]} is checked out",
             variant.place("provenance"),
         )
 
@@ -208,17 +218,16 @@ def metadata_sandbox(variant: Variant) -> Iterator[Problem]:
         yield Problem("says that the variant was built without a sandbox", Place(path))
 
 
-def _provenance(variant: Variant, of: str) -> dict[str, Any]:
-    """What metadata.json says about the state of the kernel or of the builder. Versions of the parser before
-    provenance let anything pass."""
-    provenance = variant.metadata.get("provenance")
-    found = provenance.get(of) if isinstance(provenance, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _commit(provenance: dict[str, Any]) -> str:
-    # For some weeks of 2026 it was called sha.
-    return str(provenance.get("commit") or provenance.get("sha") or "")
+def _report(variant: Variant) -> dict[str, Any]:
+    """The report on the build of a variant; an empty one where there is none, and for what cannot be read."""
+    path = built.build_report_path(variant.path)
+    if not path.exists():
+        return {}
+    try:
+        said = json.loads(files.read(path, _LARGEST_REPORT))
+    except (ValueError, RecursionError, WrongInput):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _says(node: ast.AST, wanted: set[str]) -> bool:

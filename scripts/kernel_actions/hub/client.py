@@ -196,15 +196,17 @@ def plan(
     folders: Iterable[str],
     *,
     keeps_others: bool = True,
+    keeps_benchmarks: bool = False,
 ) -> Plan:
     """What to change so that each of ``folders`` holds exactly the ``local`` files.
 
-    Everything is by path in the repository. Benchmarks that are not given are deleted, and other files
-    are kept; without ``keeps_others``, what else is under ``build/`` and ``benchmarks/`` is deleted.
+    Everything is by path in the repository. Benchmarks that are not given are deleted, unless there is
+    nothing to be said about them (``keeps_benchmarks``), and other files are kept; without ``keeps_others``,
+    what else is under ``build/`` and ``benchmarks/`` is deleted.
     """
     owned = [f"{folder}/" for folder in folders]
     if not keeps_others:
-        owned += ["build/", "benchmarks/"]
+        owned += ["build/"] if keeps_benchmarks else ["build/", "benchmarks/"]
 
     def is_stale(path: str) -> bool:
         if path.endswith(f"/{built.SIGNATURE}"):
@@ -213,7 +215,9 @@ def plan(
             if path not in local and signed in local and signed in remote:
                 return not local[signed].is_same(remote[signed])
         # A file in the place of a folder is stale too.
-        is_owned = is_benchmark(path) or any(f"{path}/".startswith(prefix) for prefix in owned)
+        is_owned = (is_benchmark(path) and not keeps_benchmarks) or any(
+            f"{path}/".startswith(prefix) for prefix in owned
+        )
         return path not in local and is_owned
 
     return Plan(
@@ -282,6 +286,13 @@ def is_benchmark(path: str) -> bool:
     return _BENCHMARK.fullmatch(path) is not None
 
 
+def has_benchmarks(kernel_dir: Path) -> bool:
+    """Whether a kernel has something to say about what is under ``benchmarks/`` of its repository. Where it
+    has no such folder, the Hub keeps what it has: ``collect_benchmark_commit_ops`` of
+    kernel-builder/src/upload.rs (8ac69fc5)."""
+    return (kernel_dir / "benchmarks").is_dir()
+
+
 def local_benchmarks(kernel_dir: Path) -> dict[str, LocalFile]:
     """The benchmarks of a kernel that are published with it, by their path in the repository.
 
@@ -348,14 +359,16 @@ def upload(
     folders: Sequence[str],
     *,
     message: str,
+    keeps_benchmarks: bool = False,
     create_pr: bool = False,
     dry_run: bool = False,
 ) -> Uploaded:
     """Make each of ``folders`` of a branch hold exactly the ``local`` files, in one commit.
 
-    The repository and the branch are made when missing (not for a pull request, whose author may
-    not have the right to). A new version branch starts from the repository's first commit and
-    inherits no variants. When others commit at the same time, the change is planned anew.
+    The repository and the branch are made when missing (not for a pull request, whose author may not have the
+    right to). A new version branch starts from the repository's first commit and inherits no variants. (That
+    of the builder's `upload` starts at the head of main, and then all of ``build/`` there is deleted:
+    kernel-builder/src/upload.rs, 8ac69fc5.) When others commit at the same time, the change is planned anew.
 
     Raises ``WrongInput`` and ``WrongSurroundings``.
     """
@@ -363,10 +376,10 @@ def upload(
     for _ in range(_ATTEMPTS):
         head, start = _prepare(hub, repo_id, branch, may_create=not create_pr, dry_run=dry_run)
         remote = remote_files(hub, repo_id, head) if head else {}
-        planned = plan(remote, local, folders)
+        planned = plan(remote, local, folders, keeps_benchmarks=keeps_benchmarks)
         if head and branch != MAIN:
             # Where the repository starts is asked for only if it makes a difference.
-            of_new = plan(remote, local, folders, keeps_others=False)
+            of_new = plan(remote, local, folders, keeps_others=False, keeps_benchmarks=keeps_benchmarks)
             if of_new != planned and head == (start or _start(hub, repo_id)):
                 planned = of_new
         size = sum(local[path].size for path in planned.added)
@@ -409,6 +422,42 @@ def _check_arrived(
             f"{repo_id} at {commit[:12]} does not hold what was sent: {wrong[0]}{more}",
             repair="see whether a .gitignore on the Hub names it, then run again",
         )
+
+
+def card_errors(hub: Hub, text: str) -> tuple[str, ...]:
+    """What the Hub refuses about the header of the card ``text``; warnings of its are said. It is asked
+    before anything is sent, as a commit with such a card is refused when others are made. Raises
+    ``WrongSurroundings`` when the Hub does not answer."""
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils._headers import build_hf_headers
+    from huggingface_hub.utils._http import get_session, hf_raise_for_status
+
+    with _explained(hub, "have the card checked"):
+        answer = get_session().post(
+            f"{hub.address}/api/validate-yaml",
+            json={"content": text, "repoType": "kernel"},
+            headers=build_hf_headers(token=hub.api.token),
+        )
+        try:
+            hf_raise_for_status(answer)
+        except HfHubHTTPError:
+            if answer.status_code != 400:
+                raise
+    try:
+        said = answer.json()
+    except ValueError:
+        said = None
+    found = {name: _messages(said, name) for name in ("warnings", "errors")}
+    for message in found["warnings"]:
+        console.say(f"warning: {message} (the card)")
+    if answer.status_code == 400 and not found["errors"]:
+        return (f"{hub.address} refuses the card's header",)
+    return found["errors"]
+
+
+def _messages(said: object, name: str) -> tuple[str, ...]:
+    listed = said.get(name) if isinstance(said, dict) else None
+    return tuple(printable(str(one.get("message"))) for one in listed or () if isinstance(one, dict))
 
 
 def check_repo_id(repo_id: str) -> None:

@@ -34,7 +34,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from kernel_actions import __version__, console
 from kernel_actions.cli import Options
 from kernel_actions.errors import EXIT_DONE, WrongSurroundings, printable
-from kernel_actions.hub import storage
+from kernel_actions.hub import card_header, storage
 from kernel_actions.hub.embedded import LIFELINE
 from kernel_actions.hub.storage import Add, Commit, Delete, File, Files, Operation, Refused, Store
 
@@ -239,8 +239,11 @@ class _Hub:
         return JSONResponse({"name": owner, "fullname": owner, "trustedKernelPublisher": True})
 
     async def validate_yaml(self, request: Request) -> Response:
-        _required(await _json_body(request), "content", str)
-        return JSONResponse({"errors": [], "warnings": []})
+        text = _required(await _json_body(request), "content", str)
+        found = await run_in_threadpool(card_header.problems, text)
+        errors = [{"message": one.message} for one in found if one.kind != "warning"]
+        warnings = [{"message": one.message} for one in found if one.kind == "warning"]
+        return JSONResponse({"errors": errors, "warnings": warnings}, status_code=400 if errors else 200)
 
     # Repositories and references.
 
@@ -579,9 +582,20 @@ class _Hub:
         if encoding not in ("base64", "utf-8"):
             raise Refused(400, f"the content of {path} is neither in base64 nor in utf-8")
         data = _base64(content) if encoding == "base64" else content.encode()
+        if path == "README.md":
+            _check_card(data)
         if len(data) > storage.LFS_THRESHOLD:
             raise Refused(413, f"{path} has more than {storage.LFS_THRESHOLD} bytes, which needs LFS")
         return Add(path, self._store.put(data))
+
+
+def _check_card(data: bytes) -> None:
+    """Refuse a commit whose README.md has a header that ``/api/validate-yaml`` refuses, as the Hub does
+    (huggingface_hub#1927). Its words were not seen."""
+    found = card_header.problems(data.decode(errors="replace"))
+    errors = [one.message for one in found if one.kind != "warning"]
+    if errors:
+        raise Refused(400, f"Invalid metadata in README.md: {'; '.join(errors)}")
 
 
 def _item(path: str, files: Files, folders: dict[str, str]) -> dict[str, Any]:

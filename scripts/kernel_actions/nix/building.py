@@ -378,6 +378,7 @@ class _Job:
             pushed=before.get("pushed") if is_same else None,
             reproducible=None,
             path=folder,
+            digest=built.missing_digest(folder),
         )
 
     def _sources_hash(self, backend: str) -> str:

@@ -32,8 +32,8 @@ class NixBuildReport:
     ``closure_bytes`` are sizes in the store, ``None`` where Nix does not tell. ``peak_memory`` is the most
     that all processes of the build had at a time, in bytes, ``None`` where nothing was built or it cannot be
     seen. ``pushed`` is the cache it was copied to. ``reproducible``: a second build gave the same; ``None``:
-    not tried.
-    ``reused``: the folder was there already.
+    not tried. ``digest`` has the hashes of the files where the builder's metadata.json lists none, ``None``
+    elsewhere. ``reused``: the folder was there already.
     """
 
     variant: str
@@ -64,6 +64,7 @@ class NixBuildReport:
     pushed: str | None
     reproducible: bool | None
     path: Path
+    digest: dict[str, Any] | None = None
     reused: bool = False
     archive: Path | None = None
 

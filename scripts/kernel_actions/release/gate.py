@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_actions import built, test
+from kernel_actions import built, provenance, test
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import WrongInput, printable
 from kernel_actions.release.record import Tests
 
 if TYPE_CHECKING:
+    from kernel_actions.card import Card
     from kernel_actions.compliance import Report
 
 _LARGEST_REPORT = 50_000_000
@@ -24,9 +25,10 @@ _BUILD = "build it at this commit, then run again"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A built variant, the git commit it says it was built from (empty: it does not say), and the
-    tests of these very files; where there are none that passed, ``untested`` says why, or ``allowed``
-    why kernel-actions.toml lets it go untested."""
+    """A built variant, the git commit it says it was built from (empty: it does not say, or ``unknown`` says
+    why that is not believed), and the tests of these very files; where there are none that passed,
+    ``untested`` says why, or ``allowed`` why kernel-actions.toml lets it go untested. ``hashes`` are those of
+    its files where metadata.json lists none."""
 
     variant: BuiltVariant
     commit: str
@@ -34,6 +36,8 @@ class Candidate:
     tests: Tests | None
     untested: str
     allowed: str = ""
+    unknown: str = ""
+    hashes: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -83,26 +87,23 @@ def candidates(
 
 def _candidate(variant: BuiltVariant, may_go_untested: Mapping[str, str]) -> Candidate:
     metadata = _read(variant.path / "metadata.json")
-    provenance = metadata.get("provenance")
-    kernel = provenance.get("kernel") if isinstance(provenance, dict) else None
     report = _read(built.build_report_path(variant.path))
-    if not isinstance(kernel, dict):
-        # Old builders do not say it in metadata.json; this suite's report on the build does.
-        kernel = report
-    commit = kernel.get("commit")
+    source = provenance.read(metadata, report)
+    is_listed = isinstance(metadata.get("digest"), dict)
     tests, untested, is_untested = _tests(variant)
     allowed = next(
         (why for pattern, why in may_go_untested.items() if fnmatch.fnmatchcase(variant.name, pattern)), ""
     )
     return Candidate(
         variant=variant,
-        commit=commit if isinstance(commit, str) else "",
-        # What does not say that it is clean is not known to be.
-        dirty=kernel.get("dirty") is not False or report.get("dirty") is True,
+        commit=source.commit,
+        dirty=source.dirty,
         tests=tests,
         # Both have to say so: the report that nothing was tested, and the kernel that it may be so.
         untested="" if is_untested and allowed else untested,
         allowed=allowed if is_untested else "",
+        unknown=source.problem,
+        hashes=None if is_listed or variant.digest is None else report["digest"],
     )
 
 
@@ -182,13 +183,18 @@ def _variant_lacks(one: Candidate, conditions: Conditions) -> Iterator[Lack]:
         what = built_how(variant.builder)
         yield Lack(one.name, what, "build it with Nix, sandboxed; --allow-local-build releases it as it is")
     if variant.digest is None:
-        yield Lack(one.name, "does not list the hashes of its files", _BUILD)
-    if one.commit != conditions.commit and (one.commit or not conditions.takes_anything):
-        source = f"was built from commit {one.commit[:12]}" if one.commit else "does not say its commit"
-        yield Lack(one.name, f"{source}, not {conditions.commit[:12] or 'from what is here'}", _BUILD)
+        yield Lack(one.name, "does not list the hashes of its files", provenance.LISTS_HASHES)
+    if one.unknown:
+        yield Lack(one.name, one.unknown, _BUILD)
+    elif not one.commit and not conditions.takes_anything:
+        yield Lack(one.name, "does not say its commit", provenance.SAYS_COMMIT)
+    elif one.commit and one.commit != conditions.commit:
+        what = f"was built from commit {one.commit[:12]}, not {conditions.commit[:12] or 'from what is here'}"
+        yield Lack(one.name, what, _BUILD)
     elif one.dirty and not conditions.takes_anything:
         yield Lack(one.name, "was built with uncommitted changes", "commit them, then build it again")
-    if one.untested:
+    # Which files were tested can be told of listed ones alone, and that was said.
+    if one.untested and variant.digest is not None:
         yield Lack(one.name, one.untested, f"test it: --variant {one.name}")
 
 
@@ -224,6 +230,15 @@ def kept_lacks(
         )
         for name, names in sorted(lacking.items())
         if names
+    )
+
+
+def card_lacks(card: Card | None, errors: Iterable[str]) -> tuple[Lack, ...]:
+    """What the Hub would refuse about the card, by its own ``errors``, before anything is there."""
+    if card is None:
+        return ()
+    return tuple(
+        Lack("", f"{card.source}: {one}", f"correct the header of {card.source.name}") for one in errors
     )
 
 

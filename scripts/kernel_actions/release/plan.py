@@ -19,6 +19,8 @@ from kernel_actions.release.version import Commit, Decision, Version
 Action = Literal["add", "replace", "unchanged", "keep", "delete", "missing"]
 
 CARD = "README.md"
+# What the names of staging branches begin with.
+STAGING = "release-"
 _BUILD = "build/"
 # A changelog is for reading: of more than this in one group, the rest is counted.
 _MOST_LISTED = 100
@@ -55,8 +57,9 @@ class VariantChange:
 class ReleasePlan:
     """A release before anything is done. ``commits`` are those since the last one, the newest first.
 
-    ``promoted`` is the commit on the Hub that holds this very release already, or empty. ``dirty``:
-    it holds changes that are not committed.
+    ``branch`` is the version's on the Hub: ``v`` and its major version, or what general.hub.branch of
+    build.toml names. ``promoted`` is the commit on the Hub that holds this very release already, or empty.
+    ``dirty``: it holds changes that are not committed.
     """
 
     kernel: str
@@ -64,6 +67,7 @@ class ReleasePlan:
     address: str
     decision: Decision
     prefix: str
+    branch: str
     commits: tuple[Commit, ...]
     variants: tuple[VariantChange, ...]
     promoted: str
@@ -85,14 +89,15 @@ class ReleasePlan:
         return bool(self.version.pre)
 
     @property
-    def branch(self) -> str:
-        """The branch on the Hub that everybody who asks for this major version loads."""
-        return f"v{self.version.major}"
+    def is_loaded_by_version(self) -> bool:
+        """Whether who asks for this major version loads what is on ``branch``, as ``get_kernel(version=N)``
+        looks at the branches ``vN`` alone (kernels/_versions.py, 0.17.2)."""
+        return self.branch == f"v{self.version.major}"
 
     @property
     def staging(self) -> str:
         """The branch on the Hub where the release is staged."""
-        return f"release-{self.version}"
+        return f"{STAGING}{self.version}"
 
     @property
     def hub_tag(self) -> str:
@@ -206,9 +211,20 @@ def part(files: Mapping[str, RemoteFile], revision: str, variants: Collection[st
     }
 
 
-def kept(files: Mapping[str, RemoteFile], revision: str, variants: Collection[str]) -> dict[str, Wanted]:
-    """What a release leaves as it is of the ``files`` that were there before: the variants not named."""
-    return {path: there for path, there in part(files, revision, variants).items() if not is_benchmark(path)}
+def kept(
+    files: Mapping[str, RemoteFile],
+    revision: str,
+    variants: Collection[str],
+    *,
+    keeps_benchmarks: bool = False,
+) -> dict[str, Wanted]:
+    """What a release leaves as it is of the ``files`` that were there before: the variants not named, and the
+    benchmarks if the kernel says nothing about them."""
+    return {
+        path: there
+        for path, there in part(files, revision, variants).items()
+        if keeps_benchmarks or not is_benchmark(path)
+    }
 
 
 def changes(

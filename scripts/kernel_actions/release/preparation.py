@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_actions import built, git, manifest, planning, settings, upload
+from kernel_actions import built, card, git, manifest, planning, settings, upload
 from kernel_actions.built import BuiltVariant
+from kernel_actions.card import Card
 from kernel_actions.errors import KernelActionsError, WrongInput, WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.hub import client
@@ -38,7 +39,7 @@ class Release:
     repository: Path | None
     candidates: tuple[Candidate, ...]
     local: Mapping[str, LocalFile]
-    card: Path | None
+    card: Card | None
     builder: Mapping[str, str]
     conditions: Conditions
     pushes: bool
@@ -53,7 +54,31 @@ def kernel_and_repository(kernel_dir: Path, repo_id: str) -> tuple[Manifest, str
         raise WrongInput("has no version", where=kernel.place("general"), repair="add version = 1")
     repo_id = repo_id or kernel.repository("release to")
     client.check_repo_id(repo_id)
+    _check_branch(kernel)
     return kernel, repo_id
+
+
+def _check_branch(kernel: Manifest) -> None:
+    """Raises ``WrongInput`` for a branch that has another meaning: what is released there would be loaded as
+    another version, or be in the way of releases."""
+    branch = kernel.version_branch
+    loaded_as = version.of_branch(branch)
+    if loaded_as is not None and branch != f"v{kernel.version}":
+        raise WrongInput(
+            f"branch is {branch!r}, which get_kernel(version={loaded_as}) loads, "
+            f"and version is {kernel.version}",
+            where=kernel.place("general.hub.branch"),
+            repair="give the branch another name, or leave it out",
+        )
+    if branch == client.MAIN or branch.startswith(plan.STAGING):
+        what = (
+            "holds the card" if branch == client.MAIN else "is the name of a branch where a release is staged"
+        )
+        raise WrongInput(
+            f"branch is {branch!r}, which {what}",
+            where=kernel.place("general.hub.branch"),
+            repair="give the branch another name, or leave it out",
+        )
 
 
 def prepare(
@@ -107,7 +132,7 @@ def prepare(
     variants = () if from_staged else built.find(kernel_dir / build_dir, names)
     local = upload.read(variants, kernel)
     local |= {} if from_staged else client.local_benchmarks(kernel_dir)
-    there = on_hub.read(hub, repo_id, f"v{kernel.version}")
+    there = on_hub.read(hub, repo_id, kernel.version_branch)
     released += _released_on_hub(there, released, repository, state, takes_any=rehearsal)
     released += _pre_released_on_hub(hub, repo_id, there, released, repository, state)
     extra = _uncommitted(there, variants, state) if hub.is_embedded else ()
@@ -121,6 +146,7 @@ def prepare(
         address=hub.address,
         decision=decision,
         prefix=prefix,
+        branch=kernel.version_branch,
         commits=commits,
         variants=(),
         promoted="",
@@ -135,7 +161,7 @@ def prepare(
         repository=repository,
         candidates=candidates,
         local=local,
-        card=upload.find_card(kernel_dir, kernel_dir / build_dir),
+        card=None if from_staged else card.find(kernel, kernel_dir / build_dir, repo_id),
         builder=builder,
         conditions=Conditions(
             commit=made.commit,

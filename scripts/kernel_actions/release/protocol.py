@@ -61,7 +61,8 @@ def lacks(release: Release) -> tuple[Lack, ...]:
     variants = [one.variant for one in release.candidates]
     report = compliance.check(release.kernel_dir, variants)
     found = gate.lacks(release.candidates, release.conditions, report, release.build_dir)
-    return found + kept_lacks(release)
+    errors = client.card_errors(release.hub, release.card.text) if release.card else ()
+    return found + gate.card_lacks(release.card, errors) + kept_lacks(release)
 
 
 def kept_lacks(release: Release) -> tuple[Lack, ...]:
@@ -151,10 +152,13 @@ def stage(release: Release) -> Staged:
 def _wanted(release: Release, there: OnHub, base: str) -> dict[str, Wanted]:
     """What the staging branch shall hold: what is kept, what is released, and the card."""
     names = {one.name for one in release.candidates}
-    wanted = plan.kept(there.files, base, names) if there.head else {}
+    keeps_benchmarks = not client.has_benchmarks(release.kernel_dir)
+    wanted: dict[str, Wanted] = {}
+    if there.head:
+        wanted |= plan.kept(there.files, base, names, keeps_benchmarks=keeps_benchmarks)
     wanted |= release.local
     if release.card is not None:
-        wanted[plan.CARD] = client.local_file(release.card)
+        wanted[plan.CARD] = release.card.data
     return wanted
 
 
@@ -163,6 +167,7 @@ def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]])
     holds, at one of the revisions ``there``, or a new one where the release is to be signed."""
     found: dict[str, Wanted] = {}
     unsigned: dict[str, Path] = {}
+    uncovered: list[str] = []
     signs = signing.wants(release.sign, is_embedded=release.hub.is_embedded)
     # One that this repository made, where it signs; any that holds, where it does not.
     holds = signing.remembering_checker(release.trust_config, signing.own() if signs else None)
@@ -171,6 +176,9 @@ def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]])
         path = f"{one.variant.path_in_repo}/{built.SIGNATURE}"
         if path in release.local:
             continue  # The builder signed it.
+        if one.hashes is not None:
+            uncovered.append(one.name)
+            continue
         for revision, files in there.items():
             kept, signature = files.get(f"{one.variant.path_in_repo}/metadata.json"), files.get(path)
             if kept is None or signature is None or not metadata.is_same(kept):
@@ -181,6 +189,10 @@ def _signatures(release: Release, there: Mapping[str, Mapping[str, RemoteFile]])
                 break
         else:
             unsigned[path] = metadata.source
+    if uncovered and signs:
+        console.say(
+            f"Not signed: {', '.join(uncovered)}: their builder lists no hashes for a signature to cover"
+        )
     if unsigned and signs:
         console.say(f"Signing {console.counted(len(unsigned), 'variant')}")
         with signing.signer(release.trust_config) as sign:
@@ -203,6 +215,7 @@ def _record(release: Release, there: OnHub) -> Record:
         variants={**{name: before[name] for name in kept if name in before}, **variants},
         unknown=tuple(sorted(kept - before.keys())),
         rolled_back=there.record.rolled_back if there.record else (),
+        branch=made.branch,
     )
 
 
@@ -216,6 +229,7 @@ def _variant_record(release: Release, one: Candidate) -> VariantRecord:
         digest=one.variant.digest or "",
         metadata=release.local[f"{one.variant.path_in_repo}/metadata.json"].sha256,
         tests=one.tests,
+        hashes=one.hashes,
     )
 
 

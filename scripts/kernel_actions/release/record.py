@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kernel_actions import built
 from kernel_actions.errors import KernelFailed
 from kernel_actions.release.version import Version, parse
 
@@ -39,10 +40,11 @@ class VariantRecord:
     """A variant: the release that it is from, the git commit it was built from, and by which builder
     (``nix``, ``local``; empty: not known).
 
-    ``dirty``: it holds more than that commit. ``digest`` is one hash over the hashes of its files
-    that its metadata.json lists; ``metadata`` is the SHA-256 of metadata.json itself. ``tests`` are of
-    the files with that digest; ``None``: not tested, of which ``untested`` is the reason that
-    kernel-actions.toml gives for it.
+    ``dirty``: it holds more than that commit. ``digest`` is one hash over the hashes of its files;
+    ``metadata`` is the SHA-256 of metadata.json itself. ``tests`` are of the files with that digest;
+    ``None``: not tested, of which ``untested`` is the reason that kernel-actions.toml gives for it.
+    ``hashes`` are those of the files, in the form of metadata.json, where that is of a builder before
+    ae36559c and lists none: this record is then all that lists them.
     """
 
     release: str
@@ -53,6 +55,7 @@ class VariantRecord:
     metadata: str
     tests: Tests | None
     untested: str = ""
+    hashes: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class Record:
     ``base`` is the commit of the version's branch on the Hub that it was made for, empty for the
     first release of a major version. ``unknown`` are variants that were on that branch before, of
     which no release tells anything. ``rolled_back`` are the releases of this major version that were
-    taken back, on whose tags nobody should stay.
+    taken back, on whose tags nobody should stay. ``branch`` is the one on the Hub that the release was
+    promoted to, ``v`` and the major version unless build.toml names another.
     """
 
     kernel: str
@@ -85,6 +89,15 @@ class Record:
     variants: Mapping[str, VariantRecord] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     rolled_back: tuple[RolledBack, ...] = ()
+    branch: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.branch:
+            object.__setattr__(self, "branch", self._default_branch)
+
+    @property
+    def _default_branch(self) -> str:
+        return f"v{self.release.major}"
 
     @property
     def own(self) -> dict[str, VariantRecord]:
@@ -104,6 +117,8 @@ class Record:
             "variants": {name: _as_json(one) for name, one in sorted(self.variants.items())},
             "unknown": sorted(self.unknown),
         }
+        if self.branch != self._default_branch:
+            value["branch"] = self.branch
         if self.rolled_back:
             # `lock` takes each text in it for the name of a release or a commit that was taken back.
             value["rolled_back"] = [asdict(one) for one in self.rolled_back]
@@ -114,6 +129,8 @@ def _as_json(one: VariantRecord) -> dict[str, Any]:
     value = asdict(one)
     if not one.untested:
         del value["untested"]
+    if one.hashes is None:
+        del value["hashes"]
     return value
 
 
@@ -136,6 +153,7 @@ def read(data: bytes, where: str) -> Record:
             variants={_text(name): _variant(one) for name, one in value["variants"].items()},
             unknown=tuple(_text(name) for name in value["unknown"]),
             rolled_back=_rolled_back(value.get("rolled_back")),
+            branch=_text(value.get("branch", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise KernelFailed(
@@ -162,7 +180,18 @@ def _variant(value: dict[str, Any]) -> VariantRecord:
             None if tests["gpu"] is None else _text(tests["gpu"]),
         ),
         untested=_text(value.get("untested", "")),
+        hashes=_hashes(value.get("hashes")),
     )
+
+
+def _hashes(value: Any) -> dict[str, Any] | None:
+    """The hashes of a variant's files, as the builder would have written them into metadata.json."""
+    if value is None:
+        return None
+    if value["algorithm"] not in built.ALGORITHMS:
+        raise ValueError(f"algorithm {value['algorithm']!r} is not known")
+    files = {_text(name): _text(one) for name, one in value["files"].items()}
+    return {"algorithm": value["algorithm"], "files": files}
 
 
 def _rolled_back(value: object) -> tuple[RolledBack, ...]:

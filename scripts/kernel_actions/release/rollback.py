@@ -25,7 +25,6 @@ from kernel_actions.release.verification import Verified
 from kernel_actions.release.version import Version
 
 _COMMIT = re.compile("[0-9a-f]{7,40}")
-_VERSION_BRANCH = re.compile(r"v(0|[1-9]\d*)", re.ASCII)
 _MOST_NAMED = 6
 _LONGEST_NAME = 80
 
@@ -118,7 +117,7 @@ def prepare(hub: Hub, repo_id: str, to: str, *, prefix: str = "") -> Rollback:
     if found is None or (said is not None and found.release != said):
         what = f"release {found.release}" if found else "no release that was recorded"
         raise WrongInput(f"{to} of {repo_id} is {commit[:12]}, which is {what}", repair=_known(refs))
-    branch = f"v{found.release.major}"
+    branch = found.branch
     head = refs.branches.get(branch, "")
     history = client.history(hub, repo_id, head) if head else []
     commits = [one for one, _ in history]
@@ -152,10 +151,11 @@ def _find(hub: Hub, repo_id: str, refs: Refs, to: str, prefix: str) -> tuple[str
         if name in refs.tags and (said := version.of_tag(name, "")) is not None:
             return client.resolve(hub, repo_id, name), said
     if _COMMIT.fullmatch(to):
-        heads = {name: head for name, head in refs.branches.items() if _VERSION_BRANCH.fullmatch(name)}
+        # Any may be a version's: build.toml can name it.
+        heads = [head for name, head in refs.branches.items() if not name.startswith(plan.STAGING)]
         found = {
             commit
-            for head in heads.values()
+            for head in heads
             for commit, _ in client.history(hub, repo_id, head)
             if commit.startswith(to)
         }

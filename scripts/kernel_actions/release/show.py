@@ -110,10 +110,17 @@ def _facts(plan: ReleasePlan) -> list[str]:
     way = f"{plan.staging}, then {plan.branch}, tag {plan.hub_tag}"
     if plan.is_pre:
         way = f"{plan.staging}, then the tag {plan.hub_tag}; {plan.branch} stays as it is"
-    return [
+    facts = [
         f"git {plan.commit or '(none)'}{tree}, tag {plan.git_tag}",
         f"{plan.repo_id} on {plan.address}: {way}",
     ]
+    if not plan.is_loaded_by_version and not plan.is_pre:
+        # As general.hub.branch of build.toml asks for it.
+        facts.append(
+            f'get_kernel("{plan.repo_id}", revision="{plan.branch}") loads it; version={plan.version.major} '
+            f"loads the branch v{plan.version.major}"
+        )
+    return facts
 
 
 def _variant_rows(plan: ReleasePlan) -> list[tuple[str, ...]]:

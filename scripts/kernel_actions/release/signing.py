@@ -9,6 +9,7 @@ something is signed or a signature is checked.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -148,6 +149,17 @@ class Checker:
             reason = printable(str(error) or type(error).__name__)[:300]
             return Signature("", f"has a signature that does not hold: {reason}")
         return Signature(said)
+
+
+def covers_files(metadata: bytes) -> bool:
+    """Whether a signature of this metadata.json is one of the variant's files: it lists their hashes, as the
+    builder has it do since ae36559c. ``kernels verify-signature`` refuses it otherwise too: ``DigestMissing``
+    of kernels/verify.py (0.17.2)."""
+    try:
+        described = json.loads(metadata)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(described, dict) and isinstance(described.get("digest"), dict)
 
 
 def remembering_checker(trust_config: str, expected: Expected | None) -> Callable[[bytes, bytes], bool]:

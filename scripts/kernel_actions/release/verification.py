@@ -165,7 +165,8 @@ def verify(
 def _signatures(
     folder: Path, names: Sequence[str], expected: Expected | None, trust_config: str
 ) -> dict[str, Signature]:
-    """The signature of each variant. metadata.json is not looked into before."""
+    """The signature of each variant. A metadata.json that lists no hashes is not worth one: it would vouch
+    for no other file."""
     found = dict.fromkeys(names, Signature("", "is not signed" if expected is not None else ""))
     bundles = {name: folder / "build" / name / built.SIGNATURE for name in names}
     there = {name: bundle for name, bundle in bundles.items() if bundle.is_file()}
@@ -176,6 +177,9 @@ def _signatures(
             data = metadata.read_bytes() if metadata.is_file() else b""
             with bundle.open("rb") as file:
                 found[name] = checker.check(data, file.read(signing.LARGEST_BUNDLE + 1), expected)
+            if not found[name].problem and not signing.covers_files(data):
+                what = "has a signature of metadata.json alone, which lists no hashes of the other files"
+                found[name] = Signature("", what if expected is not None else "")
     return found
 
 
@@ -244,14 +248,15 @@ def _file_problems(
     # What was compared above need not be read again: those of the others differ, which was said.
     start = f"build/{name}/"
     hashes = {path.removeprefix(start): file.sha256 for path, file in listed.items() if file.sha256}
-    yield from _digest_problems(variant, is_required=not is_unknown, hashes=hashes)
+    recorded = expected.hashes if expected else None
+    yield from _digest_problems(variant, recorded, is_required=not is_unknown, hashes=hashes)
     if found is None or is_unknown:
         return
     if expected is None:
         yield f"is not in {record.FILE_NAME}"
     elif client.local_file(variant / "metadata.json").sha256 != expected.metadata:
         yield f"has another metadata.json than {record.FILE_NAME} says"
-    elif built.read(variant).digest != expected.digest:
+    elif (built.read(variant).digest or (recorded and built.digest_of(recorded))) != expected.digest:
         yield f"has another digest than {record.FILE_NAME} says"
 
 
@@ -265,23 +270,27 @@ def _changed(folder: Path, listed: Mapping[str, RemoteFile]) -> Iterator[str]:
 
 
 def _digest_problems(
-    variant: Path, *, is_required: bool, hashes: Mapping[str, str] | None = None
+    variant: Path,
+    recorded: Mapping[str, Any] | None = None,
+    *,
+    is_required: bool,
+    hashes: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """What metadata.json says of the variant's files, and is not so. ``hashes`` are those of
-    ``built.differences``."""
-    from kernels._rust import Metadata  # The loader's own: compliance/variant.py says why.
+    """What metadata.json says of the variant's files, and is not so; or what is ``recorded`` of them where it
+    is of a builder that lists none. ``hashes`` are those of ``built.differences``."""
+    from kernels._rust import Metadata  # The loader\'s own: compliance/variant.py says why.
 
     try:
         has_digest = Metadata.read_from_file(variant / "metadata.json").digest is not None
     except (ValueError, RuntimeError, OSError) as error:
         yield f"has a metadata.json that the loader cannot read: {error}"
         return
-    if not has_digest:
-        if is_required:
-            yield "lists no hashes in metadata.json"
-        return
     # Not by the loader's own code, which holds whole files in memory.
-    digest = built.read_json(variant / "metadata.json")["digest"]
+    digest = built.read_json(variant / "metadata.json")["digest"] if has_digest else recorded
+    if digest is None:
+        if is_required:
+            yield f"lists no hashes in metadata.json, nor does {record.FILE_NAME} (release it again)"
+        return
     for name, how in built.differences(variant, digest["algorithm"], digest["files"], hashes):
         yield f"{_DIFFERENCES[how]}: {name}"
 

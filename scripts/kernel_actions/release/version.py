@@ -84,6 +84,15 @@ def parse(text: str) -> Version | None:
     return Version(int(found["major"]), int(found["minor"]), int(found["patch"]), pre)
 
 
+def of_branch(name: str) -> int | None:
+    """The major version that the loader takes a branch of this name on the Hub for; ``None`` for none. Rule:
+    ``_get_available_versions`` of kernels/_versions.py (0.17.2), by which ``v01`` is version 1."""
+    try:
+        return int(name[1:]) if name.startswith("v") else None
+    except ValueError:
+        return None
+
+
 def of_tag(name: str, prefix: str) -> Version | None:
     """The version of the tag ``<prefix>vX.Y.Z``; ``None`` for a tag of somebody else."""
     start = f"{prefix}v"
