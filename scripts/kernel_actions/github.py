@@ -23,6 +23,10 @@ API = "https://api.github.com"
 # What a job needs for issues, and for releases.
 _ISSUES = "issues: write"
 _RELEASES = "contents: write"
+_RUNS = "actions: read"
+# Of lists of the API: the most entries of a page, and the most pages that are read.
+_PAGE = 100
+_MOST_PAGES = 20
 _LARGEST_ANSWER = 10_000_000
 _ATTEMPTS = 3
 # In seconds: how long an answer may take, of a file and of the API, and the pause before the second attempt.
@@ -319,6 +323,64 @@ def make_release(token: str, tag: str, *, commit: str, name: str, body: str, is_
     """Make the release of ``tag``, which is put on ``commit`` where it is missing. Raises ``Refused``."""
     value = {"tag_name": tag, "target_commitish": commit, "name": name, "body": body, "prerelease": is_pre}
     _ask("POST", "releases", token, _RELEASES, value)
+
+
+class Artifact(NamedTuple):
+    """An artifact of a run: its name, and when it was made, as the API writes times (ISO 8601, UTC, seconds),
+    which sort as they follow each other."""
+
+    name: str
+    created: str
+
+
+class Job(NamedTuple):
+    """A job of a run, in one of its attempts: the name that people see, which begins with ``Caller / `` where
+    another workflow called its own, and when it started and ended; empty where it has not."""
+
+    name: str
+    started: str
+    completed: str
+
+
+def artifacts_of_run(token: str) -> tuple[Artifact, ...]:
+    """The artifacts of this job's run, of all attempts. Raises ``WrongSurroundings``.
+
+    https://docs.github.com/rest/actions/artifacts#list-workflow-run-artifacts
+    """
+    listed = _pages("artifacts?", "artifacts", token)
+    return tuple(Artifact(_text(one, "name"), _text(one, "created_at")) for one in listed)
+
+
+def jobs_of_run(token: str) -> tuple[Job, ...]:
+    """The jobs of this job's run, of all attempts. Raises ``WrongSurroundings``.
+
+    https://docs.github.com/rest/actions/workflow-jobs#list-jobs-for-a-workflow-run
+    """
+    listed = _pages("jobs?filter=all&", "jobs", token)
+    return tuple(
+        Job(_text(one, "name"), _text(one, "started_at"), _text(one, "completed_at")) for one in listed
+    )
+
+
+def _pages(path: str, member: str, token: str) -> list[Mapping[str, Any]]:
+    run = os.environ.get("GITHUB_RUN_ID", "")
+    if not run.isascii() or not run.isdigit():
+        raise WrongSurroundings("this job does not say which run it is of (GITHUB_RUN_ID)")
+    listed: list[Mapping[str, Any]] = []
+    for page in range(1, _MOST_PAGES + 1):
+        answer = _ask("GET", f"actions/runs/{run}/{path}per_page={_PAGE}&page={page}", token, _RUNS)
+        entries = answer.get(member) if isinstance(answer, dict) else None
+        if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+            raise WrongSurroundings(f"GitHub's list of the run's {member} cannot be understood")
+        listed += entries
+        if len(entries) < _PAGE:
+            return listed
+    raise WrongSurroundings(f"the run has more than {_PAGE * _MOST_PAGES} {member}")
+
+
+def _text(value: Mapping[str, Any], name: str) -> str:
+    text = value.get(name)
+    return text if isinstance(text, str) else ""
 
 
 def _hindrance(token: str) -> WrongSurroundings | None:

@@ -50,7 +50,7 @@ def test_a_push_is_built_by_nix_and_tested(tmp_path: Path) -> None:
     assert run.results == {name: "success" for name in ("plan", "build", "test", "tested")}
     assert ran(run, "Build") == ran(run, "Test") == {CPU_NEW, CUDA}
     for name in (CPU_NEW, CUDA):
-        assert run.artifact(f"built-tiny-{name}") == [f"{name}.tar"]
+        assert run.artifact(f"built-tiny.{name}") == [f"{name}.tar"]
     (path,) = (run.artifacts / f"tested-tiny-{CPU_NEW}").iterdir()
     report = json.loads(path.read_text())
     assert (report["verdict"], report["passed"]) == ("passed", 1)
@@ -132,7 +132,7 @@ def test_what_a_caller_gives_the_reusable_workflow_counts(tmp_path: Path) -> Non
     author.add_caller("build-and-test", "push", inputs)
     run = author.run("mine", "push", payload=PUSH)
     assert run.returncode == 0, run.log
-    assert run.artifact(f"built-tiny-{CPU_NEW}") and not run.artifact(f"built-tiny-{CUDA}")
+    assert run.artifact(f"built-tiny.{CPU_NEW}") and not run.artifact(f"built-tiny-{CUDA}")
     (path,) = (run.artifacts / f"tested-tiny-{CPU_NEW}").iterdir()
     assert json.loads(path.read_text())["environment"]["kind"] == "current"
 
@@ -193,8 +193,8 @@ def test_in_a_monorepo_the_kernels_that_changed_are_built(tmp_path: Path) -> Non
     author.change({"kernels/one/torch-ext/one/more.py": '"""More."""\n'})
     run = author.run("build-and-test", "pull_request", payload=pull_request(fork=False, base=base))
     assert run.returncode == 0, run.log
-    assert run.artifact(f"tested-one-{CPU_NEW}") and run.artifact(f"built-one-{CUDA}")
-    assert not run.artifact(f"built-other-{CPU_NEW}")
+    assert run.artifact(f"tested-one.{CPU_NEW}") and run.artifact(f"built-one.{CUDA}")
+    assert not run.artifact(f"built-other.{CPU_NEW}")
     base = git(author.root, "rev-parse", "HEAD").strip()
     author.change({"README.md": "# Many kernels\n"})
     run = author.run("build-and-test", "push", payload=PUSH | {"before": base})
