@@ -47,7 +47,7 @@ def test_entries_have_what_workflows_need(
             "kernel": "edge",
             "dir": str(kernel_dir(CUDA)),
             "name": "torch213-cxx11-cu130-x86_64-linux",
-            "artifact": "edge-torch213-cxx11-cu130-x86_64-linux",
+            "artifact": "edge.torch213-cxx11-cu130-x86_64-linux",
             "variant": "torch213-cxx11-cu130-x86_64-linux",
             "arch_variant": "torch213-cxx11-cu130-x86_64-linux",
             "variants": ["torch213-cxx11-cu130-x86_64-linux"],
