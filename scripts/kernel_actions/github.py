@@ -6,6 +6,7 @@ Formats: https://docs.github.com/actions/reference/workflow-commands-for-github-
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,8 @@ _PAGE = 100
 _MOST_PAGES = 20
 _LARGEST_ANSWER = 10_000_000
 _ATTEMPTS = 3
+# By these files a step sets outputs, the summary, and variables and the PATH of the steps after it.
+STEP_FILES = frozenset({"GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY"})
 # In seconds: how long an answer may take, of a file and of the API, and the pause before the second attempt.
 _PATIENCE = 10.0
 _API_PATIENCE = 30.0
@@ -38,6 +41,53 @@ _PAUSE = 0.5
 def is_actions() -> bool:
     """Whether this process runs in a job of GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+@contextmanager
+def kept_step_files() -> Iterator[list[str]]:
+    """Keep the files by which this step speaks to the runner as they are, whatever code runs meanwhile.
+
+    Their folder can be read by all processes of the user, so a kernel's test finds them without the
+    variables that name them; what it writes there would be variables, and the PATH, of the steps after this
+    one. Yields a list, which in the end names the files that had to be restored.
+    """
+    paths = {name: os.environ[name] for name in sorted(STEP_FILES) if os.environ.get(name)}
+    before = {name: _step_file(path) for name, path in paths.items()}
+    changed: list[str] = []
+    try:
+        yield changed
+    finally:
+        for name, path in paths.items():
+            if _step_file(path) != before[name]:
+                changed.append(name)
+                _restore(path, before[name])
+
+
+def _step_file(path: str) -> tuple[bool, bytes]:
+    """Whether there is anything at the path of a file of this step, and what is in it, if it is a file."""
+    try:
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISREG(mode):
+            return True, f"not a file, but of the mode {mode:o}".encode()
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            return True, file.read()
+    except OSError:
+        return False, b""
+
+
+def _restore(path: str, before: tuple[bool, bytes]) -> None:
+    import shutil
+    from contextlib import suppress
+
+    # A new file: what held the old one open, or linked to it, holds it still.
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    was_there, data = before
+    if was_there:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as file:
+            file.write(data)
 
 
 def is_private() -> bool:

@@ -154,7 +154,10 @@ def test_untrusted_code_gets_hosted_runners_alone(
     ("labels", "expected"),
     [
         (("ubuntu-latest",), True), (("ubuntu-24.04-arm",), True), (("macos-15",), True),
-        (("windows-2025",), True),
+        (("windows-2025",), True), (("ubuntu-slim",), True), (("macos-26-intel",), True),
+        # Larger runners, what is not there, and what looks like it.
+        (("ubuntu-22.04-large",), False), (("windows-99",), False), (("macos-15-xlarge",), False),
+        (("ubuntu-\u0662\u0664.\u0660\u0664",), False), (("UBUNTU-LATEST",), False),
         (("ubuntu-latest", "gpu"), False), (("self-hosted",), False), (("ubuntu-gpu",), False),
         (("my-ubuntu-latest",), False), (("ubuntu-latest\n",), False), ((), False),
     ],

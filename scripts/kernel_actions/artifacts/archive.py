@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import stat
 import tarfile
 import unicodedata
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from kernel_actions.base import files
 from kernel_actions.errors import KernelFailed, Place, printable
 
 # Far more than any published variant has: the largest public kernel has 2,340 files in a whole release.
@@ -60,13 +60,9 @@ def open_plain(path: Path) -> BinaryIO:
     Raises ``KernelFailed`` for anything else, and where it cannot be read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return files.open_plain(path)
     except OSError as error:
-        raise KernelFailed(f"cannot be read as a plain file: {error.strerror}", where=Place(path)) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise KernelFailed("is not a plain file", where=Place(path))
-    return open(descriptor, "rb")
+        raise KernelFailed(f"cannot be read: {error.strerror}", where=Place(path)) from error
 
 
 def sha256(file: BinaryIO) -> str:
