@@ -35,8 +35,8 @@ class Step(NamedTuple):
 
 
 _ESCAPED = {character: f"\\{character}" for character in "\\`*_[]|~#!"} | {
-    # GitHub looks for mentions in the text of a page, where no escape is left. A word joiner, which nobody sees,
-    # keeps what follows from being a name.
+    # GitHub looks for mentions in the text of a page, where no escape is left. A word joiner, which nobody
+    # sees, keeps what follows from being a name.
     "@": "@&#8288;",
     "&": "&amp;", "<": "&lt;", ">": "&gt;",
     # GitHub has formulas between dollars, where a backslash would be part of them.
