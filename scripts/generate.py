@@ -87,7 +87,7 @@ def root_action() -> str:
             lines.append(f"      id: {step_id}")
         lines += [
             "      shell: bash",
-            f"      run: '\"$GITHUB_ACTION_PATH/scripts/kernel-actions\" {command}'",
+            f"      run: 'exec \"$GITHUB_ACTION_PATH/scripts/kernel-actions\" {command}'",
             "      env:",
             f"        {KERNEL_DIR.variable}: ${{{{ inputs.{KERNEL_DIR.name} }}}}",
         ]
@@ -160,7 +160,7 @@ def action(command: Command, scripts: str) -> str:
         f"    - name: {step_name(command.summary)}",
         "      id: run",
         "      shell: bash",
-        f"      run: '\"$GITHUB_ACTION_PATH/{scripts}/kernel-actions\" {command.name} --format github'",
+        f"      run: 'exec \"$GITHUB_ACTION_PATH/{scripts}/kernel-actions\" {command.name} --format github'",
         "      env:",
     ]
     for option in inputs(command):
@@ -175,7 +175,7 @@ def nix_installer(scripts: str) -> list[str]:
         "    - name: Look for Nix",
         "      id: find",
         "      shell: bash",
-        f"      run: '\"$GITHUB_ACTION_PATH/{scripts}/kernel-actions\" setup-nix --find'",
+        f"      run: 'exec \"$GITHUB_ACTION_PATH/{scripts}/kernel-actions\" setup-nix --find'",
         "      env:",
         "        KA_INSTALL: ${{ inputs.install }}",
         "    - name: Install Nix",

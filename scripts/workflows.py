@@ -140,6 +140,8 @@ MONOREPO: Mapping[str, tuple[Edit, ...]] = {
             "            ${{ github.event.pull_request.base.sha || github.event.before || 'origin/main' }}\n"
             "          allow-empty: true # a change of the documentation concerns none\n",
         ),
+        Edit("      kernel: ${{ fromJSON(steps.matrix.outputs.kernels).include[0].kernel }}\n", ""),
+        Edit("pattern: built-${{ needs.plan.outputs.kernel }}.*\n", "pattern: built-*\n"),
         Edit("name: Build ${{ matrix.name }}", "name: Build ${{ matrix.kernel }} for ${{ matrix.name }}"),
         Edit("name: Test ${{ matrix.name }}", "name: Test ${{ matrix.kernel }} for ${{ matrix.name }}"),
         Edit(
@@ -160,7 +162,6 @@ MONOREPO: Mapping[str, tuple[Edit, ...]] = {
     "release": (
         *_ONE_KERNEL,
         _ONE_RELEASE,
-        Edit("./build", "${{ inputs.kernel }}/build"),
         Edit("run-name: Release ", "run-name: Release ${{ inputs.kernel }}, "),
         Edit("# Releases the kernel", "# Releases a kernel"),
         Edit(
@@ -208,7 +209,6 @@ def reusable(name: str, made: Reusable) -> str:
     jobs = jobs.replace("\n  group: ", "\n  group: kernel-actions-", 1)
     if _KERNEL in made.inputs:
         jobs = re.sub(r"\n  group: .*", r"\g<0>-${{ inputs.kernel-dir }}", jobs, count=1)
-        jobs = jobs.replace("./build", "${{ inputs.kernel-dir }}/build")
     lines = [
         _NOTE.format(source=source),
         "#",

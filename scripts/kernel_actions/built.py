@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from kernel_actions import console, manifest
+from kernel_actions.base import files
 from kernel_actions.errors import KernelFailed, Place, WrongInput
 
 Difference = Literal["changed", "unknown", "missing"]
@@ -88,7 +89,7 @@ def read(folder: Path) -> BuiltVariant:
     if not isinstance(version, int):
         raise KernelFailed("has no version", where=where, repair=_AGAIN)
     report = build_report_path(folder)
-    said = read_json(report) if report.is_file() else {}
+    said = read_json(report) if os.path.lexists(report) else {}
     hashes = listed_digest(metadata) or listed_digest(said)
     return BuiltVariant(
         path=folder,
@@ -285,8 +286,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def read_json(path: Path, repair: str = _AGAIN) -> dict[str, Any]:
     """The object in a small JSON file. Raises ``KernelFailed`` when there is none."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_JSON + 1)
+        data = files.read_plain(path, _LARGEST_JSON)
         value = json.loads(data) if len(data) <= _LARGEST_JSON else None
     except OSError as error:
         raise KernelFailed(f"cannot be read: {error.strerror}", where=Place(path)) from error

@@ -315,6 +315,11 @@ def _run(arguments: Sequence[str]) -> int:
         usage.parser().print_help()
         return EXIT_DONE
     command, options = parsed
+    if command.environment and any(getattr(options, one.attribute) for one in command.options if one.secret):
+        # From here on, not when the token is used: making an environment takes half a minute.
+        from kernel_actions import process
+
+        process.keep_memory_private()
     # Python 3.10 has no parser of TOML, which every command on a kernel needs.
     if sys.flags.no_site and (command.needs_environment(options) or sys.version_info < (3, 11)):
         from kernel_actions import environment

@@ -6,6 +6,7 @@ Formats: https://docs.github.com/actions/reference/workflow-commands-for-github-
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -23,8 +24,14 @@ API = "https://api.github.com"
 # What a job needs for issues, and for releases.
 _ISSUES = "issues: write"
 _RELEASES = "contents: write"
+_RUNS = "actions: read"
+# Of lists of the API: the most entries of a page, and the most pages that are read.
+_PAGE = 100
+_MOST_PAGES = 20
 _LARGEST_ANSWER = 10_000_000
 _ATTEMPTS = 3
+# By these files a step sets outputs, the summary, and variables and the PATH of the steps after it.
+STEP_FILES = frozenset({"GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY"})
 # In seconds: how long an answer may take, of a file and of the API, and the pause before the second attempt.
 _PATIENCE = 10.0
 _API_PATIENCE = 30.0
@@ -34,6 +41,53 @@ _PAUSE = 0.5
 def is_actions() -> bool:
     """Whether this process runs in a job of GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+@contextmanager
+def kept_step_files() -> Iterator[list[str]]:
+    """Keep the files by which this step speaks to the runner as they are, whatever code runs meanwhile.
+
+    Their folder can be read by all processes of the user, so a kernel's test finds them without the
+    variables that name them; what it writes there would be variables, and the PATH, of the steps after this
+    one. Yields a list, which in the end names the files that had to be restored.
+    """
+    paths = {name: os.environ[name] for name in sorted(STEP_FILES) if os.environ.get(name)}
+    before = {name: _step_file(path) for name, path in paths.items()}
+    changed: list[str] = []
+    try:
+        yield changed
+    finally:
+        for name, path in paths.items():
+            if _step_file(path) != before[name]:
+                changed.append(name)
+                _restore(path, before[name])
+
+
+def _step_file(path: str) -> tuple[bool, bytes]:
+    """Whether there is anything at the path of a file of this step, and what is in it, if it is a file."""
+    try:
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISREG(mode):
+            return True, f"not a file, but of the mode {mode:o}".encode()
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            return True, file.read()
+    except OSError:
+        return False, b""
+
+
+def _restore(path: str, before: tuple[bool, bytes]) -> None:
+    import shutil
+    from contextlib import suppress
+
+    # A new file: what held the old one open, or linked to it, holds it still.
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    was_there, data = before
+    if was_there:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as file:
+            file.write(data)
 
 
 def is_private() -> bool:
@@ -319,6 +373,64 @@ def make_release(token: str, tag: str, *, commit: str, name: str, body: str, is_
     """Make the release of ``tag``, which is put on ``commit`` where it is missing. Raises ``Refused``."""
     value = {"tag_name": tag, "target_commitish": commit, "name": name, "body": body, "prerelease": is_pre}
     _ask("POST", "releases", token, _RELEASES, value)
+
+
+class Artifact(NamedTuple):
+    """An artifact of a run: its name, and when it was made, as the API writes times (ISO 8601, UTC, seconds),
+    which sort as they follow each other."""
+
+    name: str
+    created: str
+
+
+class Job(NamedTuple):
+    """A job of a run, in one of its attempts: the name that people see, which begins with ``Caller / `` where
+    another workflow called its own, and when it started and ended; empty where it has not."""
+
+    name: str
+    started: str
+    completed: str
+
+
+def artifacts_of_run(token: str) -> tuple[Artifact, ...]:
+    """The artifacts of this job's run, of all attempts. Raises ``WrongSurroundings``.
+
+    https://docs.github.com/rest/actions/artifacts#list-workflow-run-artifacts
+    """
+    listed = _pages("artifacts?", "artifacts", token)
+    return tuple(Artifact(_text(one, "name"), _text(one, "created_at")) for one in listed)
+
+
+def jobs_of_run(token: str) -> tuple[Job, ...]:
+    """The jobs of this job's run, of all attempts. Raises ``WrongSurroundings``.
+
+    https://docs.github.com/rest/actions/workflow-jobs#list-jobs-for-a-workflow-run
+    """
+    listed = _pages("jobs?filter=all&", "jobs", token)
+    return tuple(
+        Job(_text(one, "name"), _text(one, "started_at"), _text(one, "completed_at")) for one in listed
+    )
+
+
+def _pages(path: str, member: str, token: str) -> list[Mapping[str, Any]]:
+    run = os.environ.get("GITHUB_RUN_ID", "")
+    if not run.isascii() or not run.isdigit():
+        raise WrongSurroundings("this job does not say which run it is of (GITHUB_RUN_ID)")
+    listed: list[Mapping[str, Any]] = []
+    for page in range(1, _MOST_PAGES + 1):
+        answer = _ask("GET", f"actions/runs/{run}/{path}per_page={_PAGE}&page={page}", token, _RUNS)
+        entries = answer.get(member) if isinstance(answer, dict) else None
+        if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+            raise WrongSurroundings(f"GitHub's list of the run's {member} cannot be understood")
+        listed += entries
+        if len(entries) < _PAGE:
+            return listed
+    raise WrongSurroundings(f"the run has more than {_PAGE * _MOST_PAGES} {member}")
+
+
+def _text(value: Mapping[str, Any], name: str) -> str:
+    text = value.get(name)
+    return text if isinstance(text, str) else ""
 
 
 def _hindrance(token: str) -> WrongSurroundings | None:

@@ -34,7 +34,10 @@ class Step(NamedTuple):
     is_failed: bool = False
 
 
-_ESCAPED = {character: f"\\{character}" for character in "\\`*_[]|~#!@"} | {
+_ESCAPED = {character: f"\\{character}" for character in "\\`*_[]|~#!"} | {
+    # GitHub looks for mentions in the text of a page, where no escape is left. A word joiner, which nobody
+    # sees, keeps what follows from being a name.
+    "@": "@&#8288;",
     "&": "&amp;", "<": "&lt;", ">": "&gt;",
     # GitHub has formulas between dollars, where a backslash would be part of them.
     "$": "&#36;",
@@ -45,6 +48,12 @@ def text(value: str) -> str:
     """``value`` on one line, with every character that Markdown, HTML or the formulas of GitHub would act
     upon escaped. An address in it is no link: who wrote it is not known."""
     escaped = "".join(_ESCAPED.get(character, character) for character in printable(value))
+    # At the start of a line: an item of a list, a rule, or what makes a heading of the line before.
+    escaped = re.sub(
+        r"^([-+=])|^(\d{1,9})(?=[.)])",
+        lambda found: f"\\{found[1]}" if found[1] else f"{found[2]}\\",
+        escaped,
+    )
     return escaped.replace("://", "&#58;//").replace("www.", "www&#46;")
 
 

@@ -72,7 +72,8 @@ class Command(NamedTuple):
     command runs with; a command without one runs on a bare Python. The environment of a command
     that ``holds_token`` is made afresh for each job: one that other jobs of a runner can write
     to could have been poisoned by a fork's pull request. The module of one that ``can_check`` has a
-    ``check_options``, which raises on a bare Python what is wrong with the input.
+    ``check_options``, which raises on a bare Python what is wrong with the input. The module of a command
+    is in the ``package``, where it names one.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Command(NamedTuple):
     takes_kernel: bool = True
     light_with: str = ""
     can_check: bool = False
+    package: str = ""
 
     def needs_environment(self, options: object) -> bool:
         """Whether the command needs packages for these options; ``light_with`` names one without."""
@@ -93,7 +95,8 @@ class Command(NamedTuple):
     @property
     def module(self) -> str:
         """The module of this package whose ``run(options)`` is the command."""
-        return "hub.server" if self.name == "hub" else self.name.replace("-", "_")
+        name = "server" if self.name == "hub" else self.name.replace("-", "_")
+        return f"{self.package}.{name}" if self.package else name
 
 
 KERNEL_DIR = Option("kernel-dir", "Folder of the kernel, which holds build.toml.", default=".")
@@ -295,6 +298,7 @@ MATRIX = Command(
             "The kernels to check: those planned, and those with any changed file in their folder, as "
             '{"include": [{"kernel": ..., "dir": ...}]}.',
         ),
+        Output("archives", "What the build jobs hand over, as kernel/variant by artifact: what seal takes."),
         Output("filtered", "What was left out, as a JSON list, each with its reason."),
         Output("builder", "The builder's repository and commit, as JSON; null where kernels have several."),
     ),
@@ -371,6 +375,54 @@ BUILD = Command(
         Output("archive", "Tar files of the variants, one a line, if they were asked for."),
         Output("tests", "Store path of the exported or imported tests."),
     ),
+)
+ARCHIVES = Option(
+    "archives",
+    "Folder into which actions/download-artifact put the artifacts.",
+    default="archives",
+)
+SEAL = Command(
+    name="seal",
+    package="artifacts",
+    summary="Take the digest of every build of this run, so that later jobs accept these bytes alone.",
+    is_action=True,
+    takes_kernel=False,
+    options=(
+        ARCHIVES,
+        Option("planned", "The output `archives` of matrix: the variants of each artifact, as JSON."),
+        Option(
+            "github-token",
+            "Token that may read the jobs and artifacts of this run (`actions: read`), which a run that was "
+            "started again needs. The action takes the job's own.",
+            secret=True,
+        ),
+        FORMAT,
+    ),
+    outputs=(Output("sealed", "The SHA-256 of each archive by kernel/variant, as JSON: what unpack takes."),),
+)
+UNPACK = Command(
+    name="unpack",
+    package="artifacts",
+    summary="Unpack the builds of earlier jobs into a fresh folder, after comparing them with their digests.",
+    is_action=True,
+    options=(
+        ARCHIVES,
+        Option("sealed", "The output `sealed` of seal: the SHA-256 of each archive, as JSON."),
+        Option("kernel", "Name of the kernel. Empty: general.name of build.toml."),
+        Option(
+            "variant",
+            "Names of the variants to unpack. Empty: all of the kernel.",
+            repeatable=True,
+        ),
+        _switch("reports", "Also take the test reports that are among the artifacts."),
+        Option(
+            "into",
+            "Folder for the variants; it must not exist, or be empty. Empty: a new one outside of the "
+            "checkout.",
+        ),
+        FORMAT,
+    ),
+    outputs=(Output("path", "Folder that holds the variants: the build-dir of later steps."),),
 )
 TEST = Command(
     name="test",
@@ -693,6 +745,7 @@ PIPELINE = Command(
 )
 HUB_SERVER = Command(
     name="hub",
+    package="hub",
     summary="Serve an embedded Hub on loopback, for rehearsals and tests.",
     environment="hub",
     takes_kernel=False,
@@ -931,6 +984,8 @@ COMMANDS: dict[str, Command] = {
         SETUP_NIX,
         MATRIX,
         BUILD,
+        SEAL,
+        UNPACK,
         TEST,
         BENCHMARK,
         COMPLIANCE,

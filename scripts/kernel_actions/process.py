@@ -19,6 +19,7 @@ from pathlib import Path
 
 from kernel_actions import console
 from kernel_actions.errors import WrongSurroundings
+from kernel_actions.github import STEP_FILES
 
 # Names of variables that hold secrets: tokens of the Hub, of GitHub and of a job's identity, keys.
 _SECRET_NAME = re.compile(
@@ -26,8 +27,6 @@ _SECRET_NAME = re.compile(
     r"|(?<![A-Z])(?:AUTH|CREDS?|KEY|PASS|PAT)(?![A-Z])|_PWD$",
     re.IGNORECASE,
 )
-# By these files a step sets outputs, the summary, and variables and the PATH of the steps after it.
-_STEP_FILES = frozenset({"GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY"})
 # A user and a password inside an address, as package indexes and proxies have them.
 _SECRET_VALUE = re.compile(r"://[^/@\s]+@")
 # How long a child may take to end by itself once it was asked to, in seconds.
@@ -59,7 +58,7 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name not in _STEP_FILES and not _SECRET_NAME.search(name) and not _SECRET_VALUE.search(value)
+        if name not in STEP_FILES and not _SECRET_NAME.search(name) and not _SECRET_VALUE.search(value)
     }
 
 

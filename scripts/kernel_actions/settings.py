@@ -69,10 +69,20 @@ _SELF_HOSTED: Mapping[str, tuple[str, ...]] = {
     "aarch64-darwin": ("self-hosted", "macos", "arm64"),
 }
 GPU_BACKENDS = ("cuda", "rocm", "xpu", "tpu")
-# The labels that GitHub has for its hosted runners: a machine for each job, which is thrown away after it.
-# Larger runners have any name, so a runner with another label counts as one of one's own.
-# https://docs.github.com/actions/reference/runners/github-hosted-runners
-_HOSTED_LABEL = r"(ubuntu|macos|windows)-(latest|\d{2,4}(\.\d{2})?)(-(arm|intel|large|xlarge|slim))?"
+# The labels of GitHub's standard hosted runners: a machine for each job, which is thrown away after it. This
+# is the whole list: a larger runner has any name (`ubuntu-22.04-large`, say), costs money, and may be in a
+# network of its owner.
+# https://docs.github.com/actions/reference/runners/github-hosted-runners (read on 2026-12-01)
+_HOSTED_LABELS = frozenset(
+    {
+        "ubuntu-latest", "ubuntu-26.04", "ubuntu-24.04", "ubuntu-22.04", "ubuntu-slim",
+        "ubuntu-26.04-arm", "ubuntu-24.04-arm", "ubuntu-22.04-arm",
+        "windows-latest", "windows-2025", "windows-2025-vs2026", "windows-2022", "windows-11-arm",
+        "macos-latest", "macos-26", "macos-15", "macos-14", "macos-26-intel", "macos-15-intel",
+    }
+)  # fmt: skip
+# Longer ones name nothing, and a pattern of 100,000 brackets takes a minute.
+_LONGEST_GLOB = 200
 
 
 def _limit(name: str, unit: str, most: int, description: str, example: int) -> Key:
@@ -82,7 +92,7 @@ def _limit(name: str, unit: str, most: int, description: str, example: int) -> K
 
 def _selector(name: str, description: str, example: str) -> Key:
     texts = TextOrList(
-        Text(what="a string that is not empty", pattern=NOT_EMPTY),
+        Text(what="a string that is not empty", pattern=NOT_EMPTY, longest=_LONGEST_GLOB),
         what="a string or a list of strings",
         hint=f'as in {name} = ["{example}"]',
     )
@@ -200,13 +210,13 @@ _WAIVER = Table(
         ),
         Key(
             "variant",
-            Text(what="a glob of variants' names", pattern=r"[A-Za-z0-9_.*?\[\]!-]+"),
+            Text(what="a glob of variants' names", pattern=r"[A-Za-z0-9_.*?\[\]!-]+", longest=_LONGEST_GLOB),
             "Waive only what is about variants that match this glob.",
             example="*-rocm*",
         ),
         Key(
             "path",
-            Text(what="a glob of paths", pattern=NOT_EMPTY),
+            Text(what="a glob of paths", pattern=NOT_EMPTY, longest=_LONGEST_GLOB),
             "Waive only what is in files that match this glob, relative to the kernel's folder.",
             example="torch-ext/my_kernel/legacy/*",
         ),
@@ -351,7 +361,7 @@ SETTINGS_TOML = Table(
                         "allow-untested",
                         Named(
                             "a glob of variants' names",
-                            pattern=r"[A-Za-z0-9_.*?\[\]!-]+",
+                            pattern=r"[A-Za-z0-9_.*?\[\]!-]{1,200}",
                             hint='as in "*-rocm*" = "none of our runners has such a GPU"',
                             of=TextOrList(
                                 Text(what="a reason in words", pattern=NOT_EMPTY),
@@ -511,14 +521,8 @@ class Settings(NamedTuple):
 
 
 def is_hosted(runner: Runner) -> bool:
-    """Whether a job for this runner can only run on one that GitHub hosts. A group may have any."""
-    import re
-
-    return (
-        not runner.group
-        and len(runner.labels) == 1
-        and re.fullmatch(_HOSTED_LABEL, runner.labels[0]) is not None
-    )
+    """Whether a job for this runner only runs on a standard one that GitHub hosts. A group may have any."""
+    return not runner.group and len(runner.labels) == 1 and runner.labels[0] in _HOSTED_LABELS
 
 
 def load(kernel_dir: Path, known: dict[Path, Mapping[str, Any]] | None = None) -> Settings:

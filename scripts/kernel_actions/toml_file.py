@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import sys
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from kernel_actions.base import files
 from kernel_actions.errors import Place, WrongInput
 
 if sys.version_info >= (3, 11):
@@ -310,7 +309,7 @@ def read(path: Path, *, repair: str = "") -> TomlFile:
     Raises ``WrongInput`` with the line and column of what is wrong.
     """
     try:
-        data = read_bytes(path, _LARGEST)
+        data = read_bytes(path, _LARGEST, follows_link=False)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise WrongInput("there is no such file", where=Place(path), repair=repair) from error
     except OSError as error:
@@ -321,7 +320,7 @@ def read(path: Path, *, repair: str = "") -> TomlFile:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise WrongInput("is not UTF-8", where=_at(path, data[: error.start].decode())) from error
-    if deep := _long_key(text):
+    if (deep := _long_key(text)) is not None:
         raise WrongInput(_TOO_DEEP, where=_at(path, text[:deep]))
     try:
         values = tomllib.loads(text)
@@ -347,18 +346,16 @@ def read(path: Path, *, repair: str = "") -> TomlFile:
     return TomlFile(path, values, text)
 
 
-def read_bytes(path: Path, largest: int) -> bytes:
+def read_bytes(path: Path, largest: int, *, follows_link: bool = True) -> bytes:
     """The bytes of a regular file; one byte more than ``largest`` of one that is larger.
 
-    Raises ``OSError``, and ``WrongInput`` for a pipe, a device or a folder: reading one may never end.
+    Raises ``OSError``, and ``WrongInput`` for a pipe, a device or a folder: reading one may never end. The
+    same for a link, unless ``follows_link``: an error about a file shows a line of it, whatever it leads to.
     """
-    # Opening a pipe would wait for its other end, and opening a device may do something.
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise WrongInput("cannot be read: it is not a regular file", where=Place(path))
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise WrongInput("cannot be read: it is not a regular file", where=Place(path))
-        return file.read(largest + 1)
+    try:
+        return files.read_plain(path, largest, follows_link=follows_link)
+    except files.NotPlain as error:
+        raise WrongInput(f"cannot be read: {error.strerror}", where=Place(path)) from error
 
 
 def _long_number(path: Path, text: str) -> Place:
@@ -371,14 +368,14 @@ def _at(path: Path, before: str) -> Place:
     return Place(path, before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
-def _long_key(text: str) -> int:
-    """Where a key of very many parts is, which the parser takes the square of their number for; else 0."""
+def _long_key(text: str) -> int | None:
+    """Where a key of very many parts starts, if there is one: the parser needs the square of their number."""
     if text.count(".") <= _DEEPEST:
-        return 0
+        return None
     for found in re.finditer(_KEY, text):
         if sum(1 for _ in re.finditer(_PART, found.group())) > _DEEPEST:
             return found.start()
-    return 0
+    return None
 
 
 def _check_values(path: Path, text: str, values: dict[str, Any]) -> None:

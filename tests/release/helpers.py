@@ -152,12 +152,19 @@ class Kernel:
         stages: Collection[str] = release.STAGES,
         git_tag: bool = True,
         moving_tags: bool = False,
+        verified_before: str = "",
         **options: Any,
     ) -> release.Released:
         """Release from here; ``options`` are those of ``release.prepare``."""
         is_staged = "stage" not in stages
         prepared = release.prepare(self.root, address=address, from_staged=is_staged, **options)
-        return release.carry_out(prepared, stages=stages, git_tag=git_tag, moving_tags=moving_tags)
+        return release.carry_out(
+            prepared,
+            stages=stages,
+            git_tag=git_tag,
+            moving_tags=moving_tags,
+            verified_before=verified_before,
+        )
 
     def tags(self, folder: Path | None = None) -> dict[str, str]:
         """The tags and their commits."""

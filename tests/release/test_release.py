@@ -804,6 +804,21 @@ def test_what_was_not_verified_is_not_promoted(
     assert release.stage(prepared) == protocol.Staged(second.commit, second.record)
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_commit_that_claims_the_version_is_not_tagged(
+    kernel: Kernel, address: str, api: HfApi, repo_id: str, quick: list[str], is_known: bool
+) -> None:
+    """Somebody else's commit, with the record and the title of the release, and other files."""
+    kernel.build()
+    staged = kernel.release(address, stages=("stage",)).staged
+    api.create_branch(repo_id, branch="v1", repo_type="kernel", revision=staged)
+    operation = CommitOperationAdd(f"build/{CPU}/__init__.py", b"import theirs\n")
+    api.create_commit(repo_id, [operation], commit_message="Release 1.0.0", repo_type="kernel", revision="v1")
+    with pytest.raises(KernelFailed, match=r"claims to be 1\.0\.0, and does not hold what was verified"):
+        kernel.release(address, stages=("promote",), verified_before=staged if is_known else "0" * 40)
+    assert kernel.tags(kernel.origin) == {} and api.list_repo_refs(repo_id, repo_type="kernel").tags == []
+
+
 def test_a_promotion_without_a_stage(kernel: Kernel, address: str, quick: list[str]) -> None:
     with pytest.raises(WrongInput, match=r"1.0.0 is not staged .*release --stage"):
         kernel.release(address, stages=("promote",))

@@ -114,8 +114,18 @@ def test_a_refusal_is_one_line_and_no_configuration(github: tuple[str, type[GitH
 
 def test_clean_up_ends_what_a_job_left_and_nothing_else(tmp_path: Path) -> None:
     home, workspace, temporary = tmp_path / "home", tmp_path / "work" / "relu", tmp_path / "tmp"
-    for folder in (home / "home" / ".cache", workspace / "result", temporary):
+    shm = tmp_path / "shm"
+    for folder in (
+        home / "home" / ".cache",
+        home / "node_modules" / "x",
+        workspace / "result",
+        temporary,
+        shm,
+    ):
         folder.mkdir(parents=True)
+    (home / "pytest.ini").write_text("[pytest]\n")
+    (home / "runner").mkdir()
+    (shm / "left").write_text("x")
     (workspace / "result" / "file").write_text("x")
     os.chmod(workspace / "result", 0o555)
     outside = tmp_path / "outside"
@@ -140,7 +150,7 @@ def test_clean_up_ends_what_a_job_left_and_nothing_else(tmp_path: Path) -> None:
             ["bash", hook], text=True, capture_output=True, check=False, timeout=60,
             env={
                 **job, "RUNNER_HOME": str(home), "GITHUB_WORKSPACE": str(workspace), "TMPDIR": str(temporary),
-                "CLEAN_UP_PAUSE": "0.2",
+                "CLEAN_UP_PAUSE": "0.2", "CLEAN_UP_SHARED": str(shm),
             },
         )  # fmt: skip
         assert finished.returncode == 0, finished.stderr
@@ -154,7 +164,8 @@ def test_clean_up_ends_what_a_job_left_and_nothing_else(tmp_path: Path) -> None:
             process.kill()
             process.wait()
     assert list(workspace.iterdir()) == [] and workspace.is_dir()
-    assert list((home / "home").iterdir()) == []
+    assert list((home / "home").iterdir()) == [] and list(shm.iterdir()) == []
+    assert {path.name for path in home.iterdir()} == {"home", "runner"}
     assert list(temporary.iterdir()) == []
     assert outside.read_text() == "kept"
 
@@ -193,6 +204,39 @@ def test_install_takes_the_very_archive_and_keeps_what_was_configured(tmp_path: 
     service = (MACHINE / "kernel-runner.service").read_text()
     for path in re.findall(r"/(?:usr/local/lib|opt|etc)/kernel-runner[\w./-]*", service):
         assert (target / path.lstrip("/")).exists() or path == "/etc/kernel-runner/token", path
+
+
+def test_the_next_job_finds_nothing_of_the_one_before(tmp_path: Path) -> None:
+    """What the service runs before each job, in a folder where a job left something in every place."""
+    service = (MACHINE / "kernel-runner.service").read_text()
+    (command,) = re.findall(r"^ExecStartPre=/bin/bash -c '(.*)'$", service, re.MULTILINE)
+    programs, state = tmp_path / "programs", tmp_path / "state"
+    (programs / "bin").mkdir(parents=True)
+    (programs / "run.sh").write_text("#!/bin/sh\n")
+    for folder in (
+        "home/.config/pip",
+        "runner/_work/_actions/org",
+        "node_modules/x",
+        ".venv",
+        "..odd",
+        "a b",
+    ):
+        (state / folder).mkdir(parents=True)
+        (state / folder / "left").write_text("x")
+    (state / "pytest.ini").write_text("[pytest]\n")
+    (state / ".netrc").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_text("kept")
+    os.mkfifo(state / "pipe")
+    os.chmod(state / "node_modules" / "x", 0o500)
+    for _ in range(2):
+        command = command.replace("/opt/kernel-runner", str(programs))
+        finished = subprocess.run(["bash", "-c", command], cwd=state, capture_output=True, check=False)
+        assert finished.returncode == 0, finished.stderr
+        left = {path.relative_to(state).as_posix() for path in state.rglob("*")}
+        assert left == {"home", "runner", "runner/bin", "runner/run.sh"}
+    assert (tmp_path / "elsewhere").read_text() == "kept"
+    for line in ("PrivateTmp=yes", "PrivateIPC=yes", "TemporaryFileSystem=/dev/shm:mode=1777"):
+        assert line in service.splitlines()
 
 
 def test_the_service_keeps_the_token_from_jobs() -> None:

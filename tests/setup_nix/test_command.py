@@ -154,8 +154,9 @@ def test_on_a_laptop_the_users_nix_conf_includes_a_file(private: Private) -> Non
     }  # fmt: skip
 
 
-def test_only_checking_writes_nothing(private: Private) -> None:
-    private.conf.write_text(BASE.replace("sandbox = true", "sandbox = false"))
+@pytest.mark.parametrize("sandbox", ["false", "relaxed"])
+def test_only_checking_writes_nothing(private: Private, sandbox: str) -> None:
+    private.conf.write_text(BASE.replace("sandbox = true", f"sandbox = {sandbox}"))
     before = sorted(private.folder.rglob("*.conf"))
     finished = private.run("--check-only", "--substituters", "file:///nowhere")
     assert finished.returncode == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_any_text_stays_text(value: str) -> None:
     shown = markdown.text(value)
     assert "\n" not in shown and "<" not in shown and "$" not in shown and "://" not in shown
     bare = re.sub(r"\\.", "", shown)
-    assert not set("`*_[]|~#!@") & set(re.sub(r"&#\d+;", "", bare))
+    assert not set("`*_[]|~#!") & set(re.sub(r"@?&#\d+;", "", bare))
     row = markdown.table(("h",), [(value,)]).splitlines()
     assert len(row) == 3 and re.sub(r"\\.", "", row[2]).count("|") == 2
 
@@ -119,6 +120,37 @@ def test_cells_cannot_break_a_markdown_table(cell: str) -> None:
     assert row.count("|") - row.count("\\|") == 2
     assert "\x1b" not in row
     assert "](" not in row.replace("\\]", "")
+
+
+@pytest.mark.parametrize(
+    "value", ["1. one", "1) one", "- one", "+ one", "---", "===", "= one", "-", "* one", "# one", "> one"]
+)
+def test_no_text_begins_a_list_a_rule_or_a_heading(value: str) -> None:
+    shown = markdown.lines([value])
+    assert not re.match(r"(\d+[.)]|[-+*=#>])", shown)
+    # The same characters are read.
+    assert html.unescape(re.sub(r"\\(.)", r"\1", shown)).strip() == value
+
+
+def test_no_name_is_mentioned() -> None:
+    # An escape would be gone before GitHub looks for names.
+    for value in ("@team", "\\@team", "a @team"):
+        assert "@team" not in markdown.text(value) and "@&#8288;team" in markdown.text(value)
+
+
+def test_what_else_writes_the_files_of_a_step_is_undone(actions: Path, tmp_path: Path) -> None:
+    github.set_outputs({"before": "kept"})
+    before = (actions / "outputs").read_bytes()
+    with github.kept_step_files() as changed:
+        (actions / "outputs").write_text("forged=1\n")
+        (actions / "summary").unlink(missing_ok=True)
+        (actions / "summary").symlink_to(tmp_path)
+    assert (actions / "outputs").read_bytes() == before
+    assert not (actions / "summary").is_symlink() and not (actions / "summary").exists()
+    assert changed == ["GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"]
+    with github.kept_step_files() as changed:
+        pass
+    assert changed == []
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernel_actions import manifest
 from kernel_actions.errors import WrongInput
+from kernel_actions.settings import load as load_settings
 
 from tests.unit.kernels import CUDA, EDITION_3
 
@@ -420,6 +421,23 @@ def test_reading_takes_no_longer_for_odd_lines(kernel_dir: Callable[..., Path]) 
         many = "".join(line.format(number, number) for number in range(10_000))
         assert len(_all(kernel_dir(CUDA + many))) == 51
     assert time.process_time() - started < 10
+
+
+@pytest.mark.parametrize("before", ["", "# a comment\n"])
+def test_a_key_of_very_many_parts_is_refused_before_it_is_parsed(tmp_path: Path, before: str) -> None:
+    (tmp_path / "build.toml").write_text(f"{before}{'a.' * 300_000}a = 1\n")
+    with pytest.raises(WrongInput, match="nested too deeply"):
+        manifest.load(tmp_path)
+
+
+def test_a_link_is_not_followed_to_a_file_that_an_error_would_show(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("a-secret-of-the-runner\n")
+    for name, load in (("build.toml", manifest.load), ("kernel-actions.toml", load_settings)):
+        (tmp_path / name).symlink_to("secret")
+        with pytest.raises(WrongInput, match="it is a symbolic link") as caught:
+            load(tmp_path)
+        assert "a-secret" not in str(caught.value)
+        (tmp_path / name).unlink()
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_entries_have_what_workflows_need(
             "kernel": "edge",
             "dir": str(kernel_dir(CUDA)),
             "name": "torch213-cxx11-cu130-x86_64-linux",
-            "artifact": "edge-torch213-cxx11-cu130-x86_64-linux",
+            "artifact": "edge.torch213-cxx11-cu130-x86_64-linux",
             "variant": "torch213-cxx11-cu130-x86_64-linux",
             "arch_variant": "torch213-cxx11-cu130-x86_64-linux",
             "variants": ["torch213-cxx11-cu130-x86_64-linux"],
@@ -180,7 +180,10 @@ def test_a_runner_group_reaches_the_matrix_as_runs_on_takes_it(
     ("labels", "expected"),
     [
         (("ubuntu-latest",), True), (("ubuntu-24.04-arm",), True), (("macos-15",), True),
-        (("windows-2025",), True),
+        (("windows-2025",), True), (("ubuntu-slim",), True), (("macos-26-intel",), True),
+        # Larger runners, what is not there, and what looks like it.
+        (("ubuntu-22.04-large",), False), (("windows-99",), False), (("macos-15-xlarge",), False),
+        (("ubuntu-\u0662\u0664.\u0660\u0664",), False), (("UBUNTU-LATEST",), False),
         (("ubuntu-latest", "gpu"), False), (("self-hosted",), False), (("ubuntu-gpu",), False),
         (("my-ubuntu-latest",), False), (("ubuntu-latest\n",), False), ((), False),
     ],

@@ -68,11 +68,14 @@ class Job(NamedTuple):
 
     @property
     def artifact(self) -> str:
-        """A name for what the job makes, of characters that every file system takes: no other job has it, as
-        long as no two kernels share theirs."""
+        """A name for the job's artifact, of characters that every file system takes.
+
+        No other job has it, unless two kernels share a name. Kernels' names have no dot, so ``<kernel>.*``
+        matches the artifacts of one kernel.
+        """
         first = self.parts[0]
         more = f"-and-{len(self.parts) - 1}-more" if len(self.parts) > 1 else ""
-        return f"{first.kernel}-{first.variant.name}{more}"
+        return f"{first.kernel}.{first.variant.name}{more}"
 
     @property
     def name(self) -> str:

@@ -62,7 +62,10 @@ def _print_github(matrix: Matrix) -> None:
     kernels = _compact({"include": value["checked"]})
     names = dict.fromkeys(f"{part.kernel}/{part.variant.name}" for job in matrix.jobs for part in job.parts)
     variants = " ".join(names)
-    room = _MOST_OUTPUT // 2 - sum(map(len, (jobs, tests, kernels, variants))) - _SMALL_OUTPUTS
+    archives = _compact(
+        {job.artifact: [f"{part.kernel}/{part.variant.name}" for part in job.parts] for job in matrix.jobs}
+    )
+    room = _MOST_OUTPUT // 2 - sum(map(len, (jobs, tests, kernels, variants, archives))) - _SMALL_OUTPUTS
     if room < 0:
         raise WrongInput(
             f"the matrix of {console.counted(len(matrix.jobs), 'job')} is larger than the 1 MiB of an output",
@@ -78,6 +81,7 @@ def _print_github(matrix: Matrix) -> None:
             "held-back": str(matrix.held_back),
             "variants": variants,
             "kernels": kernels,
+            "archives": archives,
             "filtered": _fitting(value["filtered"], room),
             "builder": _compact(value["builder"]),
         }

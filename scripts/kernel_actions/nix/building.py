@@ -351,8 +351,8 @@ class _Job:
         return NixBuildReport(
             variant=wanted.name,
             builder="nix" if self._is_sandboxed else "nix-unsandboxed",
-            # What the builder itself takes out of a relaxed sandbox is Metal alone.
-            sandbox=self._is_sandboxed and (self._settings.sandbox == "true" or variant.backend != "metal"),
+            # Metal needs a relaxed one, which any derivation can leave, not only those of the builder.
+            sandbox=self._is_sandboxed and self._settings.sandbox == "true",
             planned=wanted.planned,
             backend=variant.backend,
             id=str(described.get("id", "")),

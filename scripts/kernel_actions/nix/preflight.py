@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from kernel_actions import console
+from kernel_actions import console, process
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
 from kernel_actions.nix import cli, diagnostics, evaluation
 from kernel_actions.nix.log import short_name
@@ -112,19 +112,36 @@ def sandbox(system: str) -> tuple[Sandbox, str]:
     """Whether builds are in a sandbox, by building something, and what Nix said.
 
     What is built prints the first line of /etc/passwd, which in a sandbox is Nix's own, and fails, so
-    that nothing of it stays. Raises ``WrongSurroundings`` when nothing can be built here at all.
+    that nothing of it stays. On Linux a sandbox that a derivation can leave by ``__noChroot`` is none: that
+    is what ``sandbox = relaxed`` means, and a kernel's flake can make such derivations.
+    Raises ``WrongSurroundings`` when nothing can be built here at all.
     """
+    state, said = _sandbox(system)
+    if state == "on" and not system.endswith("-darwin"):
+        finished = _probe(system, "__noChroot = true; ")
+        # Nix 2.8, libstore/build/local-derivation-goal.cc, and newer: such a derivation is refused.
+        if not re.search(r"__noChroot.*not allowed", finished.output):
+            return "off", "a derivation leaves it by __noChroot: sandbox = relaxed"
+    return state, said
+
+
+def _probe(system: str, attributes: str = "") -> process.Finished:
+    """Build what tells where it is built, with more ``attributes`` of its derivation."""
     script = 'read line < /etc/passwd; echo "sandbox-probe: $line"; exit 1'
     expression = (
         f'derivation {{ name = "kernel-actions-sandbox-probe"; system = "{system}"; builder = "/bin/sh"; '
         f'args = [ "-c" {json.dumps(script).replace("$", chr(92) + "$")} ]; '
-        "preferLocalBuild = true; allowSubstitutes = false; }"
+        f"preferLocalBuild = true; allowSubstitutes = false; {attributes}}}"
     )
-    finished = cli.run(
+    return cli.run(
         *("build", "--no-link", "--print-build-logs", "--expr", expression),
         *("--option", "builders", "", "--option", "substitute", "false"),
         time_limit=300.0,
     )
+
+
+def _sandbox(system: str) -> tuple[Sandbox, str]:
+    finished = _probe(system)
     found = re.search(r"sandbox-probe: (.*)", finished.output)
     if found is not None:
         return ("on" if "Nix build user" in found[1] else "off"), found[1].strip()

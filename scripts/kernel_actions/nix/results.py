@@ -248,7 +248,8 @@ def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
     status = path.lstat()
     entry = tarfile.TarInfo(name)
     entry.mtime = _STORE_DATE
-    entry.mode = stat.S_IMODE(status.st_mode)
+    # What unpacks it takes no others: a umask of the machine that builds is nobody's business.
+    entry.mode = 0o755 if status.st_mode & 0o111 else 0o644
     if stat.S_ISDIR(status.st_mode):
         entry.type = tarfile.DIRTYPE
         tar.addfile(entry)

@@ -24,6 +24,7 @@ from kernel_actions.release.protocol import (
     Staged,
     Tagged,
     check_gate,
+    check_promoted,
     kept_lacks,
     lacks,
     promote,
@@ -50,6 +51,7 @@ __all__ = [
     "Verified",
     "carry_out",
     "check_gate",
+    "check_promoted",
     "lacks",
     "prepare",
     "promote",
@@ -158,6 +160,7 @@ def carry_out(
         )
         if "promote" not in stages:
             return Released(made, "", made.promoted)
+        check_promoted(prepared, made.promoted, verified_before)
         tagged = tag(prepared, made.promoted, git_tag=git_tag, moving_tags=moving_tags)
         return Released(made, "", made.promoted, tagged=tagged)
     if "stage" in stages:
@@ -186,6 +189,7 @@ def carry_out(
             console.say(where)
             with watch.step("promote"):
                 commit = promote(prepared, one, verified)
+            check_promoted(prepared, commit, verified.commit)
             break
         except Moved as error:
             if "stage" not in stages or attempt == ATTEMPTS:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_actions import built, provenance, test
+from kernel_actions.base import files
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import WrongInput, printable
 from kernel_actions.release.record import Tests
@@ -133,9 +134,8 @@ def _tests(variant: BuiltVariant) -> tuple[Tests | None, str, bool]:
 def _read(path: Path) -> dict[str, Any]:
     """A JSON object; an empty one where there is none that can be read."""
     try:
-        if path.stat().st_size > _LARGEST_REPORT:
-            return {}
-        value = json.loads(path.read_bytes())
+        data = files.read_plain(path, _LARGEST_REPORT)
+        value = json.loads(data) if len(data) <= _LARGEST_REPORT else None
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

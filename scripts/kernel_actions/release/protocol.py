@@ -310,6 +310,29 @@ def promote(release: Release, staged: Staged, verified: Verified) -> str:
     raise too_many(made.repo_id, made.branch)
 
 
+def check_promoted(release: Release, commit: str, verified: str) -> None:
+    """Raise ``KernelFailed`` unless ``commit``, which is to be tagged, holds what ``verified`` does.
+
+    ``commit`` may be one that was there already: anyone who can write to the repository can give a commit the
+    title of a release. Without ``verified`` there is nothing to compare it with.
+    """
+    if not verified or commit == verified:
+        return
+    made, hub = release.plan, release.hub
+    try:
+        is_same = plan.is_same_release(
+            client.remote_files(hub, made.repo_id, commit), client.remote_files(hub, made.repo_id, verified)
+        )
+    except WrongInput:
+        is_same = False  # The Hub has no such commit.
+    if not is_same:
+        raise KernelFailed(
+            f"{commit[:12]} of {made.repo_id} claims to be {made.version}, and does not hold what was "
+            f"verified at {verified[:12]}",
+            repair="look at who committed it; then go back by `rollback`, or release a new version",
+        )
+
+
 def _check_staging(release: Release, staged: Staged, refs: Refs) -> None:
     """Raises ``Moved`` unless the staging branch is at what was verified."""
     made = release.plan

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from kernel_actions import built, console, coverage, github, markdown
+from kernel_actions.base import files
 from kernel_actions.errors import (
     EXIT_DONE,
     KernelActionsError,
@@ -173,16 +174,17 @@ def read_all(folder: Path) -> tuple[Entry, ...]:
     paths = sorted(folder.rglob(f"*{SUFFIX}"))
     if len(paths) > _MOST:
         raise WrongInput(f"holds more than {_MOST} test reports", where=Place(folder))
-    found = [read(path) for path in paths if path.is_file()]
+    found = [read(path) for path in paths]
     return tuple(sorted(found, key=lambda one: (one.kernel, one.variant, one.column, str(one.path))))
 
 
 def read(path: Path) -> Entry:
     """One report. Raises ``KernelFailed`` when it is none: it may come from anywhere."""
     try:
-        if path.stat().st_size > _LARGEST:
+        data = files.read_plain(path, _LARGEST)
+        if len(data) > _LARGEST:
             raise ValueError("is larger than 50 MB")
-        value: dict[str, Any] = json.loads(path.read_bytes())
+        value: dict[str, Any] = json.loads(data)
         if value["schema"] != SCHEMA:
             raise ValueError(f"has the schema {value['schema']!r}")
         verdict = value["verdict"]

@@ -1,0 +1,1 @@
+"""What knows no kernel: files, and later all else that any program could use."""
