@@ -15,9 +15,24 @@ TESTS = Path(__file__).resolve().parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have huggingface_hub speak LFS, as the embedded Hub does, in whichever order tests import it."""
+    """Have huggingface_hub speak LFS, as the embedded Hub does, in whichever order tests import it, and tests
+    find the programs that they ask for."""
     if config.option.markexpr != "kernels_ci":
         os.environ["HF_HUB_DISABLE_XET"] = "1"
+        # The builder has no such module where it runs the kernel's tests.
+        from tests import tools
+
+        tools.start(config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say at the end what was left out, and how to install what is missing."""
+    if config.option.markexpr != "kernels_ci":
+        from tests import tools
+
+        for line in tools.left_out(terminalreporter.getreports("skipped")):
+            terminalreporter.write_line(line)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.compliance import fatbins
 from tests.compliance.cases import built_with, signed
 from tests.compliance.fatbins import LIBRARIES
 from tests.compliance.helpers import ID, MACHINE, check, edit, said, sign, write
+from tests.tools import needs
 
 NAME = f"torch213-cxx11-cu130-{MACHINE}-linux"
 
@@ -81,7 +81,7 @@ KEEPS: dict[str, list[Case]] = {
 }
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc"),
+    needs("nvcc"),
 ]
 
 

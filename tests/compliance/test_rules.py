@@ -49,7 +49,6 @@ def test_a_kernel_that_keeps_every_rule_has_no_findings(kernel: Path) -> None:
     ids=[f"{slug}-{number}" for slug, cases in BREAKS.items() for number in range(len(cases))],
 )
 def test_broken(slug: str, change: Change, message: str, kernel: Path, libraries: dict[str, Path]) -> None:
-    _need(slug)
     change(kernel, libraries)
     report = check(kernel, complete=slug == "layout-complete")
     expected, cut, _ = message.partition("…") if message.endswith("…") else (message, "", "")
@@ -68,14 +67,8 @@ def test_broken(slug: str, change: Change, message: str, kernel: Path, libraries
     ids=[f"{slug}-{number}" for slug, changes in KEEPS.items() for number in range(len(changes))],
 )
 def test_kept(slug: str, change: Change, kernel: Path, libraries: dict[str, Path]) -> None:
-    _need(slug)
     change(kernel, libraries)
     assert said(check(kernel, complete=slug == "layout-complete"), slug) == []
-
-
-def _need(slug: str) -> None:
-    if slug in workflows.RULES.functions and workflows.find_program() is None:
-        pytest.skip("zizmor is not installed")
 
 
 def test_every_rule_has_an_entry_and_a_function() -> None:

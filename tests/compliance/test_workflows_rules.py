@@ -13,8 +13,6 @@ from kernel_actions.compliance.engine import Report
 from tests.compliance.cases import WORKFLOW
 from tests.compliance.helpers import said, write
 
-pytestmark = pytest.mark.skipif(workflows.find_program() is None, reason="zizmor is not installed")
-
 
 def _check(kernel: Path, text: str) -> Report:
     write(kernel / ".github/workflows/check.yml", text)

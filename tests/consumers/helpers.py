@@ -6,8 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,6 +14,8 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from kernel_actions import cli
 from kernel_actions.release.record import Record
 from kernel_actions.release.version import parse
+
+from tests.tools import ask
 
 CPU = "torch-cpu"
 CUDA = "torch213-cxx11-cu130-x86_64-linux"
@@ -153,10 +153,7 @@ def user_environment(**changes: str) -> dict[str, str]:
     return kept | {"KA_PYTHON": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"} | changes
 
 
-def unshared() -> list[str] | None:
-    """What runs a command without any network but a loopback that is down; ``None`` where not allowed."""
-    prefix = ["unshare", "--map-root-user", "--net"]
-    if shutil.which("unshare") is None:
-        return None
-    found = subprocess.run([*prefix, "true"], capture_output=True, check=False)
-    return prefix if found.returncode == 0 else None
+def unshared() -> list[str]:
+    """What runs a command without any network but a loopback that is down."""
+    ask("network namespaces")
+    return ["unshare", "--map-root-user", "--net"]

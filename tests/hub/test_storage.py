@@ -59,7 +59,6 @@ def test_binary_files_are_told_by_their_start(sample: bytes, expected: bool) -> 
     assert storage.is_binary(sample) is expected
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="compares with git")
 def test_ids_are_those_of_git(tmp_path: Path) -> None:
     contents = {"a.b/x": b"1\n", "a/z": b"2\n", "a/b/c": b"3\n", "a-b": b"4\n", "ü": b"5\n"}
     work = tmp_path / "work"

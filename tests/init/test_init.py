@@ -18,6 +18,7 @@ from kernel_actions.init import detection, plan, templates, writing
 
 from tests.init.conftest import add_kernel, git
 from tests.integration import shown
+from tests.tools import needs
 
 Run = Callable[..., tuple[int, str, str]]
 USES = "--uses=acme/kernel-actions@v1"
@@ -382,7 +383,8 @@ def test_hostile_names_are_shown_and_not_obeyed(tmp_path: Path, initialize: Run)
 
 
 def test_every_template_is_filled_and_still_one_document() -> None:
-    yaml = pytest.importorskip("yaml")
+    import yaml
+
     for one in templates.find().values():
         text = templates.filled(one, "acme/kernel-actions@v1")
         assert "org/kernel-actions" not in text
@@ -450,7 +452,7 @@ def test_kernels_of_one_name_have_tags_of_their_own(tmp_path: Path, initialize: 
     assert prefixes == {"a/relu/", "b/relu/"}
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+@needs("a user who is not root")
 def test_a_folder_that_cannot_be_written_is_one_error(repository: Path, initialize: Run) -> None:
     repository.chmod(0o555)
     code, _, error = initialize(repository, USES, "--yes")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sysconfig
 import tempfile
@@ -13,10 +12,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
 from kernel_actions import cli
 from kernel_actions.options import COMMANDS
 
+from tests import tools
 from tests.integration.conftest import ROOT
 
 # What no test asks, as no package index has it or for the reason given. Where a machine has it, it is asked.
@@ -89,7 +88,7 @@ def check(words: list[str]) -> None:
         assert (ROOT / arguments[1].replace(".", "/")).with_suffix(".py").is_file()
     elif program == "python" and arguments[0].endswith(".py"):
         assert arguments[0] in NOT_HERE
-    elif program not in BUILTINS and (program not in NOT_HERE or shutil.which(program)):
+    elif program not in BUILTINS and (program not in NOT_HERE or tools.optional(program)):
         path = (program,)
         if program in WITH_COMMANDS:
             while len(path) <= len(arguments) and _has(path, arguments[len(path) - 1]):
@@ -160,10 +159,8 @@ def _nix(words: list[str]) -> None:
 
 
 def installed(program: str) -> str:
-    """Where a program is, that of the tests' environment first. In the CI none may be missing."""
+    """Where a program is, that of the tests' environment first."""
     own = Path(sysconfig.get_path("scripts")) / program
-    found = str(own) if own.exists() else shutil.which(program)
-    if found is None:
-        assert os.environ.get("CI") != "true", f"there is no {program}: run scripts/install-test-tools"
-        pytest.skip(f"{program} is not installed (scripts/install-test-tools does that)")
-    return found
+    if own.exists():
+        return str(own)
+    return program if program in tools.EVERYWHERE else tools.program(program)

@@ -4,12 +4,13 @@ No GPU is needed: that they give the right pixels is tested by tests/kernel/ whe
 """
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import tomllib
+
+from tests.tools import needs, program
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")
@@ -22,12 +23,9 @@ REGISTRATION = """\
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def nvcc() -> str:
-    path = shutil.which("nvcc")
-    if path is None:
-        pytest.skip("nvcc, the CUDA compiler, is not on PATH")
-    return path
+    return program("nvcc")
 
 
 def sources(suffix: str) -> list[Path]:
@@ -75,9 +73,10 @@ def test_kernel(nvcc: str, tmp_path: Path, source: Path, wanted: tuple[str, ...]
     assert set(memory) == {("0", "0", "0")}, report
 
 
+@needs("Torch")
 @pytest.mark.parametrize("source", sources(".cpp"), ids=lambda source: source.name)
 def test_binding(nvcc: str, tmp_path: Path, source: Path) -> None:
-    torch = pytest.importorskip("torch", reason="torch, whose headers are needed, is not installed")
+    import torch
     from torch.utils.cpp_extension import include_paths
 
     (tmp_path / "registration.h").write_text(REGISTRATION)

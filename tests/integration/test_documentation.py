@@ -25,6 +25,7 @@ from tests.integration.conftest import ROOT, environment, git
 from tests.integration.shown import console, installed
 from tests.integration.test_shown_commands import PAGES, name
 from tests.integration.test_workflow_checks import PARSER, parsed
+from tests.tools import needs
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 EXAMPLES = sorted((ROOT / "docs" / "examples").iterdir())
@@ -200,11 +201,9 @@ def test_every_step_of_the_pages_is_one_for_github(tmp_path: Path) -> None:
     assert parsed(*folder.iterdir()) == []
 
 
+@needs("node")
 def test_every_dockerfile_is_one(tmp_path: Path) -> None:
     linter = PARSER / "node_modules" / ".bin" / "dockerfile-utils"
-    if not linter.exists():
-        assert os.environ.get("CI") != "true", "run scripts/install-test-tools"
-        pytest.skip("dockerfile-utils is not installed (scripts/install-test-tools does that)")
     files = sorted(ROOT.glob("templates/**/Dockerfile"))
     for page in PAGES:
         for number, (_, text) in enumerate(blocks(page, "dockerfile")):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
-import shutil
 import subprocess
 import threading
 import time
@@ -17,9 +15,9 @@ import pytest
 
 from tests.integration.conftest import environment, kernel_actions
 from tests.integration.test_workflows import embedded_hub
+from tests.tools import needs
 
 pytestmark = pytest.mark.slow
-_HAS_NAMESPACES = os.geteuid() == 0 and all(map(shutil.which, ("unshare", "ip")))
 
 # A fault answers a request in the Hub's place (status and body), or lets it through (``None``).
 Fault = Callable[[str, str], "tuple[int, bytes] | None"]
@@ -116,7 +114,7 @@ def test_a_slow_hub_is_waited_for(built_copy: Path, tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr
 
 
-@pytest.mark.skipif(not _HAS_NAMESPACES, reason="needs root, unshare and ip")
+@needs("root", "mounts", "ip")
 def test_no_network_is_needed_once_the_environment_is_made(built_copy: Path) -> None:
     source = built_copy / "torch-ext" / "grayscale" / "__init__.py"
     source.write_text(source.read_text() + "\n# changed\n")
@@ -129,7 +127,7 @@ def test_no_network_is_needed_once_the_environment_is_made(built_copy: Path) -> 
     assert finished.returncode == 0, finished.stderr
 
 
-@pytest.mark.skipif(not _HAS_NAMESPACES, reason="needs root, unshare and ip")
+@needs("mounts")
 def test_a_folder_that_cannot_be_written_is_one_line(built_copy: Path) -> None:
     # Root writes anywhere but on a file system that is mounted read-only.
     finished = subprocess.run(

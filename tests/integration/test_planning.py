@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 from kernel_actions import builder
 
 from tests.integration.conftest import ROOT, git, kernel_actions
+from tests.tools import needs
 from tests.unit.kernels import CUDA
 
 UNKNOWN = "0123456789" * 4
@@ -40,8 +40,6 @@ FILES = {
     "nix-builder/lib/build.nix": BUILD,
     "nix-builder/lib/gen-flake-outputs.nix": "{ backendBundle = { }; backendCi = { }; }",
 }
-NIX = shutil.which("nix")
-needs_nix = pytest.mark.skipif(NIX is None and os.environ.get("CI") != "true", reason="Nix is not installed")
 
 
 def _kernel(folder: Path, name: str = "edge", lock: dict[str, Any] | None = None, flake: str = "") -> Path:
@@ -552,7 +550,7 @@ def test_a_builder_without_history_is_read_as_it_lies_there(
     assert "is locked to ../builder, which has no revision" in err and "--builder-dir" in err
 
 
-@needs_nix
+@needs("nix")
 def test_nix_reads_what_nobody_else_can(tmp_path: Path, checkout: tuple[Path, str]) -> None:
     folder, commit = checkout
     lock = _lock(type="git", url=f"file://{folder}", rev=commit)
@@ -592,7 +590,7 @@ def test_flake_nix_is_part_of_the_plan(tmp_path: Path) -> None:
     assert f"out: torchVersions of flake.nix leaves it out ({kernel}/flake.nix:6" in finished.stdout
 
 
-@needs_nix
+@needs("nix")
 @pytest.mark.parametrize(
     "leak",
     [
@@ -622,7 +620,7 @@ def test_a_flake_that_goes_to_nix_reads_nothing_and_sends_nothing(tmp_path: Path
     assert "it asks for more than is at hand" in err
 
 
-@needs_nix
+@needs("nix")
 def test_what_only_nix_can_evaluate_is_asked_of_nix(tmp_path: Path) -> None:
     kernel = _kernel(tmp_path / "k", flake=FLAKE.format(function=BY_MATCH))
     code, plan, err = _matrix(kernel, HOME=str(tmp_path))

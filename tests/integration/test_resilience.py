@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import environment, git, kernel_actions
+from tests.tools import needs
 
 # Minutes of real runs: `make test ALL=1` runs them, and a job of the CI of their own.
 pytestmark = pytest.mark.slow
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount and to change users")
 
 
 def _pipeline(root: Path, *, kill_in: str = "", number: int = signal.SIGKILL) -> int:
@@ -60,7 +60,7 @@ def test_two_at_once_both_finish(built_copy: Path) -> None:
     assert sum("Another pipeline is running in this folder: waiting" in text for text in said) == 1
 
 
-@needs_root
+@needs("mounts")
 def test_a_full_disk_is_one_line(built_copy: Path, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
@@ -75,7 +75,7 @@ def test_a_full_disk_is_one_line(built_copy: Path, tmp_path: Path) -> None:
     assert "Traceback" not in finished.stderr
 
 
-@needs_root
+@needs("root")
 def test_the_clone_of_another_user_is_read_and_not_written(built_copy: Path) -> None:
     folder = Path("/var/tmp") / f"kernel-actions-test-{os.getpid()}"
     shutil.copytree(built_copy, folder, symlinks=True)
@@ -92,7 +92,7 @@ def test_the_clone_of_another_user_is_read_and_not_written(built_copy: Path) -> 
         shutil.rmtree(folder)
 
 
-@needs_root
+@needs("root")
 def test_a_clone_of_another_user_is_trusted_only_when_told(built_copy: Path, tmp_path: Path) -> None:
     nobody = pwd.getpwnam("nobody").pw_uid
     for path in [built_copy, *built_copy.rglob("*")]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +15,7 @@ import yaml
 from kernel_actions import __version__, settings
 
 from tests.integration.conftest import ROOT, copy_repository, git
+from tests.tools import ask
 
 PROGRAMS = Path(sysconfig.get_path("scripts"))
 PARSER = ROOT / "tests" / "workflow_parser"
@@ -34,10 +34,7 @@ INLINE_IGNORE = re.compile(r"zizmor: *ignore")
 
 def parsed(*paths: Path) -> list[dict[str, object]]:
     """What GitHub's parser finds."""
-    if not (PARSER / "node_modules").is_dir() or shutil.which("node") is None:
-        # Where it is missing it is said; in the CI it has to be there.
-        assert os.environ.get("CI") != "true", "run scripts/install-test-tools"
-        pytest.skip("GitHub's parser is not installed (scripts/install-test-tools does that)")
+    ask("node")
     finished = subprocess.run(
         ["node", PARSER / "check.mjs", ROOT, *paths], text=True, capture_output=True, check=False, timeout=120
     )

@@ -12,7 +12,8 @@ import pytest
 from tests.integration.conftest import embedded_hub, git
 from tests.integration.github_api import TOKEN, GitHub, github
 from tests.integration.workflows import KERNEL, PARTIAL, REPLACED, SECRETS, Author, Run, pull_request
-from tests.nix.conftest import CPU_NEW, CUDA, nix_is_missing
+from tests.nix.conftest import CPU_NEW, CUDA
+from tests.tools import needs
 
 REVIEWED = "required_reviewers\n"
 ITSELF = {"repository": {"full_name": "me/tiny", "visibility": "public"}}
@@ -26,7 +27,6 @@ import pathlib
 def test_spy():
     pathlib.Path({seen!r}).write_text(str(dict(os.environ)))
 """
-needs_nix = pytest.mark.skipif(nix_is_missing(), reason="Nix is not installed")
 
 
 def ran(run: Run, job: str) -> set[str]:
@@ -41,7 +41,7 @@ def assert_no_secret(run: Run) -> None:
         assert secret not in run.log and secret not in kept
 
 
-@needs_nix
+@needs("nix")
 def test_a_push_is_built_by_nix_and_tested(tmp_path: Path) -> None:
     author = Author(tmp_path, "build-and-test")
     run = author.run("build-and-test", "push", payload=PUSH)
@@ -59,7 +59,7 @@ def test_a_push_is_built_by_nix_and_tested(tmp_path: Path) -> None:
     assert_no_secret(run)
 
 
-@needs_nix
+@needs("nix")
 @pytest.mark.slow
 def test_a_test_that_fails_fails_the_gate_and_is_reported(tmp_path: Path) -> None:
     author = Author(tmp_path, "build-and-test")
@@ -75,7 +75,7 @@ def test_a_test_that_fails_fails_the_gate_and_is_reported(tmp_path: Path) -> Non
     assert json.loads(path.read_text())["verdict"] == "failed"
 
 
-@needs_nix
+@needs("nix")
 @pytest.mark.slow
 def test_what_does_not_compile_is_not_tested_and_fails_the_gate(tmp_path: Path) -> None:
     author = Author(tmp_path, "build-and-test")
@@ -86,7 +86,7 @@ def test_what_does_not_compile_is_not_tested_and_fails_the_gate(tmp_path: Path) 
     assert "test" not in run.started and "csrc/luma.cpp" in run.log
 
 
-@needs_nix
+@needs("nix")
 @pytest.mark.slow
 @pytest.mark.parametrize("template", ["build-and-test", "monorepo/build-and-test", "called"])
 def test_a_fork_gets_hosted_runners_and_no_secret(tmp_path: Path, template: str) -> None:
@@ -113,7 +113,7 @@ def test_a_fork_gets_hosted_runners_and_no_secret(tmp_path: Path, template: str)
     assert not any(secret in seen.read_text() for secret in SECRETS.values())
 
 
-@needs_nix
+@needs("nix")
 @pytest.mark.slow
 def test_a_fork_gets_all_runners_once_somebody_had_to_approve(tmp_path: Path) -> None:
     author = Author(tmp_path, "build-and-test")
@@ -124,7 +124,7 @@ def test_a_fork_gets_all_runners_once_somebody_had_to_approve(tmp_path: Path) ->
     assert_no_secret(run)
 
 
-@needs_nix
+@needs("nix")
 @pytest.mark.slow
 def test_what_a_caller_gives_the_reusable_workflow_counts(tmp_path: Path) -> None:
     author = Author(tmp_path)
@@ -185,7 +185,7 @@ def test_in_a_monorepo_each_kernel_that_is_concerned_is_checked(tmp_path: Path) 
     assert_no_secret(run)
 
 
-@needs_nix
+@needs("nix")
 @pytest.mark.slow
 def test_in_a_monorepo_the_kernels_that_changed_are_built(tmp_path: Path) -> None:
     author = Author(tmp_path, "monorepo/build-and-test", kernels=("kernels/one", "kernels/other"))
@@ -222,7 +222,7 @@ def dispatched(author: Author, workflow: str, hub: str, server: GitHub, *more: s
     return run
 
 
-@needs_nix
+@needs("nix")
 @pytest.mark.slow
 def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) -> None:
     from huggingface_hub import HfApi
@@ -318,7 +318,7 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
         assert back.returncode == 1 and set(back.results) == {"plan"}
 
 
-@needs_nix
+@needs("nix")
 @pytest.mark.slow
 def test_in_a_monorepo_one_kernel_is_released_measured_and_rolled_back(tmp_path: Path) -> None:
     from huggingface_hub import HfApi
@@ -433,7 +433,7 @@ def test_what_cannot_be_done_ends_in_the_plan(
     assert re.search(rf"::error [^\n]*{re.escape(said)}", run.log), run.log
 
 
-@needs_nix
+@needs("nix")
 @pytest.mark.slow
 def test_the_reusable_workflows_release_measure_and_take_back(tmp_path: Path) -> None:
     from huggingface_hub import HfApi
@@ -589,7 +589,7 @@ def test_a_hostile_pull_request_is_checked_and_obeyed_in_nothing(tmp_path: Path,
     assert_harmless(run, tmp_path)
 
 
-@needs_nix
+@needs("nix")
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", [".", "kernels/$(touch PLANTED);a/tiny"], ids=["one", "monorepo"])
 def test_a_hostile_kernel_is_built_and_tested_and_obeyed_in_nothing(tmp_path: Path, kernel: str) -> None:

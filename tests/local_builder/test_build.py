@@ -23,14 +23,12 @@ from kernel_actions.local_builder import compilation, toolchain
 
 from tests.local_builder.helpers import BUILD_TOML, commit, edited, write_kernel
 from tests.local_builder.helpers import toolchain as machine
+from tests.tools import needs
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "scripts" / "kernel-actions"
-NEEDED = ("torch", "kernels", "kernels_data", "kernel_abi_check")
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(
-        any(importlib.util.find_spec(name) is None for name in NEEDED), reason=f"needs {', '.join(NEEDED)}"
-    ),
+    needs("Torch"),
 ]
 
 
@@ -506,10 +504,10 @@ def test_a_kernel_of_python_alone_needs_no_compiler(tmp_path: Path) -> None:
     assert in_python(code) == f"{report['id']}::x"
 
 
+@needs("nvcc")
 def test_a_cuda_variant_compiles_without_a_gpu(tmp_path: Path) -> None:
     tools = toolchain.detect()
-    if tools.nvcc is None or tools.torch is None or tools.compiler is None:
-        pytest.skip("nvcc is not installed")
+    assert tools.nvcc is not None and tools.torch is not None
     text = edited(
         BUILD_TOML,
         ('backends = ["cpu"]', 'backends = ["cuda"]'),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from kernel_actions import git
 from kernel_actions.errors import WrongSurroundings
 
 from tests.local_builder.helpers import commit
+from tests.tools import needs
 
 pytestmark = pytest.mark.integration
 
@@ -64,7 +64,7 @@ def test_variables_of_another_repository_are_ignored(
     assert git.state(repository) == expected
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@needs("root")
 def test_a_repository_of_another_user_is_refused_but_in_the_jobs_workspace(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

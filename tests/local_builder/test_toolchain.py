@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from kernel_actions.local_builder import compilation, toolchain
 from kernel_actions.local_builder.target import Target
 
 from tests.local_builder.helpers import toolchain as machine
+from tests.tools import needs
 
 TARGET = Target("torch213-cxx11-cpu-x86_64-linux", "cpu", is_compiled=True)
 
@@ -82,7 +82,7 @@ def test_a_compiler_cache_is_not_the_compiler(tmp_path: Path) -> None:
     assert found == toolchain.Compiler(compiler, "gcc", "12.2.0", launcher="ccache")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the compiler is not asked")
+@needs("Linux")
 @pytest.mark.parametrize(("answer", "expected"), [("libstdc++.so", False), ("/usr/lib/libstdc++.so", True)])
 def test_a_compiler_without_a_shared_library_is_noticed(tmp_path: Path, answer: str, expected: bool) -> None:
     compiler = tmp_path / "my-c++"

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import ROOT, environment, git
+from tests.tools import needs
 
 BUILDER = Path(__file__).parent / "builder"
 REVISION = "8ac69fc542a4306eade0759ef7c45b4f2ae57df0"
@@ -89,6 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("integration")
+            item.add_marker(needs("nix"))
 
 
 class Machine:
@@ -147,17 +149,6 @@ class Machine:
         child = self.start(kernel, "--backend-tool=nix", *named, *options, before=before)
         out, err = child.communicate(timeout=240)
         return subprocess.CompletedProcess(child.args, child.returncode, out, err)
-
-
-def nix_is_missing() -> bool:
-    """Whether tests that need Nix are skipped: where it is not installed, but never in the CI."""
-    return shutil.which("nix") is None and os.environ.get("CI") != "true"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _needs_nix() -> None:
-    if nix_is_missing():
-        pytest.skip("Nix is not installed (scripts/install-test-tools does that)")
 
 
 @pytest.fixture

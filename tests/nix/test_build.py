@@ -27,6 +27,7 @@ from tests.nix.conftest import (
     report,
     write_lock,
 )
+from tests.tools import leave_out, needs, program
 
 
 def test_two_variants_are_built_described_and_packed(machine: Machine, kernel: Path, tmp_path: Path) -> None:
@@ -129,10 +130,13 @@ def test_a_compile_error_is_at_its_line_of_the_repository(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (shutil.which("nvcc") or "").startswith("/usr/"), reason="nvcc is not below /usr")
+@needs("nvcc")
 def test_real_nvcc_is_understood(machine: Machine, tmp_path: Path) -> None:
     kernel = make_kernel(tmp_path / "repo")
-    (machine.signal / "nvcc").write_text(f'exec {shutil.which("nvcc")} "$@"\n')
+    nvcc = program("nvcc")
+    if not nvcc.startswith("/usr/"):
+        leave_out("an nvcc below /usr")
+    (machine.signal / "nvcc").write_text(f'exec {nvcc} "$@"\n')
     summary = tmp_path / "summary"
     machine.variables = {
         "GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(kernel), "GITHUB_STEP_SUMMARY": str(summary),

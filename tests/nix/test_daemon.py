@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.nix.conftest import BUILDER, CPU, change, last_line, make_kernel, report
-from tests.setup_nix.conftest import BASE, Private, need_root, nobody, private, python_of_nobody
+from tests.setup_nix.conftest import BASE, Private, nobody, private, python_of_nobody
+from tests.tools import ask
 
 __all__ = ["private"]  # the fixture
 
@@ -38,7 +39,7 @@ class Untrusted:
 
 @pytest.fixture
 def untrusted(private: Private, monkeypatch: pytest.MonkeyPatch) -> Iterator[Untrusted]:
-    need_root()
+    ask("root")
     # This process commits to what is somebody else's.
     for name, value in (("COUNT", "1"), ("KEY_0", "safe.directory"), ("VALUE_0", "*")):
         monkeypatch.setenv(f"GIT_CONFIG_{name}", value)

@@ -28,8 +28,8 @@ from tests.nix.conftest import (
     start_sleeping,
     wait_for,
 )
+from tests.tools import needs
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
 WAIT = "while [ -e /signal/wait ]; do sleep 0.1; done\n"
 
 
@@ -84,7 +84,7 @@ def test_a_builder_that_is_killed_is_named(machine: Machine, tmp_path: Path) -> 
 # --- Disks ---
 
 
-@needs_root
+@needs("mounts")
 def test_a_full_store_is_named(tmp_path: Path) -> None:
     kernel = make_kernel(tmp_path / "tiny")
     script = 'mkdir -p "$out/$variant"; head -c 30000000 /dev/zero > "$out/$variant/large"\n'
@@ -98,7 +98,7 @@ def test_a_full_store_is_named(tmp_path: Path) -> None:
     assert not (kernel / "build" / CPU).exists()
 
 
-@needs_root
+@needs("mounts")
 def test_a_full_output_is_named_and_the_variant_that_was_there_stays(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -115,7 +115,7 @@ def test_a_full_output_is_named_and_the_variant_that_was_there_stays(
         assert not (output / ".local" / f"{CPU}.new").exists()
 
 
-@needs_root
+@needs("mounts")
 def test_a_store_that_cannot_be_written_is_one_line(machine: Machine, tmp_path: Path) -> None:
     kernel = make_kernel(tmp_path / "tiny")
     subprocess.run(["mount", "--bind", machine.store, machine.store], check=True)
@@ -131,10 +131,8 @@ def test_a_store_that_cannot_be_written_is_one_line(machine: Machine, tmp_path: 
 # --- Sandbox ---
 
 
-@needs_root
+@needs("mounts")
 def test_where_no_sandbox_can_be_made_nothing_is_built(machine: Machine, tmp_path: Path) -> None:
-    if shutil.which("setpriv") is None:
-        pytest.skip("setpriv, which takes a capability away, is not installed")
     kernel = make_kernel(tmp_path / "tiny")
     # The setting that setup-nix writes is not even needed.
     machine.lines += ["sandbox-fallback = true"]

@@ -4,7 +4,6 @@ or into a file that is not the build's."""
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from tests.nix.conftest import (
     running,
     start_sleeping,
 )
+from tests.tools import program
 
 
 def test_what_a_flake_says_of_nix_counts_for_nothing(machine: Machine, tmp_path: Path) -> None:
@@ -108,8 +108,6 @@ def test_a_million_lines_take_little_memory(machine: Machine, tmp_path: Path) ->
     kernel = make_kernel(tmp_path / "tiny")
     change(kernel, {"before-build.sh": "seq -f 'line %.0f of a million' 1000000\n"})
     limited = ["prlimit", f"--data={400_000_000}"]
-    if shutil.which("prlimit") is None:
-        pytest.skip("prlimit, which limits memory, is not installed")
     finished = machine.build(kernel, CPU, before=limited)
     assert finished.returncode == 0, finished.stderr[-1000:]
     with (kernel / "build" / ".local" / f"{CPU}.nix.log").open() as file:
@@ -204,7 +202,7 @@ def test_garbage_that_is_collected_meanwhile_is_not_the_result(machine: Machine,
     nix = tmp_path / "programs" / "nix"
     nix.parent.mkdir()
     collect = 'case "$*" in *internal-json*) "$real" store gc >/dev/null 2>&1;; esac; exit $code'
-    nix.write_text(f'#!/bin/sh\nreal={shutil.which("nix")}\n"$real" "$@"; code=$?\n{collect}\n')
+    nix.write_text(f'#!/bin/sh\nreal={program("nix")}\n"$real" "$@"; code=$?\n{collect}\n')
     nix.chmod(0o755)
     machine.variables = {"PATH": f"{nix.parent}:{os.environ['PATH']}"}
     finished = machine.build(kernel, CPU)

@@ -14,6 +14,7 @@ from kernel_actions.hub.embedded import embedded
 from kernel_actions.options import COMMANDS
 
 from tests.release.helpers import PROGRAM, Kernel
+from tests.tools import needs
 
 PLANTED = "planted0secret"
 VARIABLES = (
@@ -56,7 +57,7 @@ def _below(parent: int) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@needs("Linux")
 def test_no_secret_is_left_anywhere(tmp_path: Path) -> None:
     home, scratch, out = (tmp_path / name for name in ("home", "scratch", "out"))
     for folder in (home, scratch, out):
@@ -100,7 +101,7 @@ def test_no_secret_is_left_anywhere(tmp_path: Path) -> None:
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone can do it")
+@needs("Linux")
 def test_the_memory_of_who_holds_a_token_is_not_dumped() -> None:
     program = (
         "import ctypes, resource, sys\n"

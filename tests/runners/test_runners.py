@@ -26,17 +26,13 @@ import yaml
 
 from tests.integration import shown
 from tests.runners import chart
+from tests.tools import needs
 
 ROOT = Path(__file__).parents[2]
 MACHINE = ROOT / "templates/runners/one-machine"
 CLUSTER = ROOT / "templates/runners/kubernetes"
 PAGE = (ROOT / "docs/runners.md").read_text()
 SCRIPTS = ("clean-up", "install", "register")
-
-needs_tools = pytest.mark.skipif(
-    not (shutil.which("jq") and shutil.which("curl")) and os.environ.get("CI") != "true",
-    reason="jq and curl are not installed (scripts/install-test-tools does that)",
-)
 
 
 def test_the_scripts_are_clean() -> None:
@@ -87,7 +83,7 @@ def register(address: str, credentials: Path, **variables: str) -> subprocess.Co
     )
 
 
-@needs_tools
+@needs("curl", "jq")
 def test_a_runner_for_one_job_is_asked_for(github: tuple[str, type[GitHub]], tmp_path: Path) -> None:
     address, seen = github
     finished = register(address, tmp_path / "credentials", RUNNER_LABELS='cuda,h100","x', RUNNER_GROUP="3")
@@ -101,7 +97,7 @@ def test_a_runner_for_one_job_is_asked_for(github: tuple[str, type[GitHub]], tmp
     assert "planted-token" not in finished.stdout + finished.stderr
 
 
-@needs_tools
+@needs("curl", "jq")
 def test_a_refusal_is_one_line_and_no_configuration(github: tuple[str, type[GitHub]], tmp_path: Path) -> None:
     address, seen = github
     seen.answer = (403, {"message": "Resource not accessible"})

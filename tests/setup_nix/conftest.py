@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
+from tests.tools import ask, leave_out
+
 ROOT = Path(__file__).parents[2]
-NIX = shutil.which("nix")
 NOBODY = 65534
 VARIANT = "torch213-cxx11-cpu-x86_64-linux"
 # What lets a sandbox build with the machine's own shell: Debian's Nix has none of its own for it.
@@ -61,23 +62,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent and item.path.name not in ("test_pure.py",):
             item.add_marker("integration")
-
-
-def require(condition: bool, reason: str) -> None:
-    """Skip with ``reason``, which in the CI is a failure: what it is to prove would be proven by nobody."""
-    if not condition:
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-
-
-def need_nix() -> None:
-    require(NIX is not None, "Nix is not installed: scripts/install-test-tools does it")
-
-
-def need_root() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can run a daemon of its own, and be somebody else")
 
 
 class Private:
@@ -217,16 +201,16 @@ class Private:
 
         def serve() -> None:
             while not stopped.is_set():
-                for ask in requests.glob("*.ask"):
-                    command = ask.read_text().splitlines()
-                    ask.unlink()
+                for request in requests.glob("*.ask"):
+                    command = request.read_text().splitlines()
+                    request.unlink()
                     ran.append(" ".join(command))
                     if command[0] == "systemctl":
                         self.start_daemon()
                         code = 0
                     else:
                         code = subprocess.run(command, check=False).returncode
-                    done = ask.with_suffix(".done")
+                    done = request.with_suffix(".done")
                     done.with_suffix(".part").write_text(str(code))
                     done.with_suffix(".part").chmod(0o666)
                     done.with_suffix(".part").rename(done)
@@ -254,13 +238,13 @@ def python_of_nobody() -> str:
         check = [*nobody(), "sh", "-c", f'"{python}" -c "{test}"']
         if subprocess.run(check, capture_output=True, check=False).returncode == 0:
             return python
-    pytest.skip("there is no Python 3.11 that another user can start")
+    leave_out("a Python 3.11 that another user can start")
 
 
 @pytest.fixture
 def private() -> Iterator[Private]:
     """Nix in a folder of its own, which other users can enter."""
-    need_nix()
+    ask("nix")
     folder = Path(tempfile.mkdtemp(prefix="setup-nix-"))
     folder.chmod(0o755)
     machine = Private(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import yaml
@@ -11,6 +10,7 @@ import yaml
 from tests.integration.conftest import act, author_repository, git
 from tests.setup_nix.conftest import FLAKE, VARIANT, Cache, Private
 from tests.setup_nix.test_command import TOKEN, path_without_nix
+from tests.tools import program
 
 CHECKOUT = {"uses": "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1"}
 SETUP = "org/kernel-actions/setup-nix@v1"
@@ -50,7 +50,7 @@ def test_jobs_with_nix_and_without(private: Private, kernel: Path, cache: Cache,
     installed = private.folder / "installed"
     installed.mkdir()
     for name in ("nix", "nix-store"):
-        (installed / name).symlink_to(os.path.realpath(shutil.which(name) or name))
+        (installed / name).symlink_to(os.path.realpath(program(name)))
     text = workflow(cache, path_without_nix(private))
     (author / ".github" / "workflows" / "nix.yml").write_text(text)
     git(author, "add", "--all")

@@ -21,16 +21,14 @@ from tests.integration.conftest import git
 from tests.setup_nix.conftest import (
     BASE,
     FLAKE,
-    NIX,
     VARIANT,
     Cache,
     Private,
-    need_nix,
-    need_root,
     python_of_nobody,
     served,
     step_values,
 )
+from tests.tools import ask, needs, program
 
 TOKEN = "ghs_planted"
 OTHER_KEY = "mine-1:" + "A" * 43 + "="
@@ -89,7 +87,7 @@ def test_a_job_gets_a_configuration_of_its_own(private: Private) -> None:
 
 def test_no_program_is_given_a_token(private: Private) -> None:
     seen = private.folder / "seen"
-    private.program("nix", f'{{ echo "$@"; env; }} >> {seen}\nexec {NIX} "$@"')
+    private.program("nix", f'{{ echo "$@"; env; }} >> {seen}\nexec {program("nix")} "$@"')
     key = OTHER_KEY.replace("mine-1", "mine.cachix.org-1")
     (private.folder / "mine").write_text(json.dumps({"publicSigningKeys": [key], "permission": "Write"}))
     private.program("cachix", "exit 0")
@@ -119,8 +117,7 @@ def test_a_token_that_cannot_push_is_told_before_anything_is_built(private: Priv
         (private.folder / "mine").write_text(json.dumps(answer | {"permission": "Admin"}))
         without_program = private.run("--cachix", "mine", **given)
     assert refused.returncode == 3 and "may not push to mine" in refused.stderr
-    if shutil.which("cachix") is None:
-        assert "no program cachix to push with" in without_program.stderr
+    assert "no program cachix to push with" in without_program.stderr
     assert "planted" not in refused.stderr + without_program.stderr
 
 
@@ -235,7 +232,7 @@ def test_a_nix_conf_with_an_error_is_named(private: Private) -> None:
 
 
 def test_somebody_untrusted_is_told_the_lines_for_whom(private: Private) -> None:
-    need_root()
+    ask("root")
     private.conf.write_text(BASE.replace("sandbox = true", "sandbox = false"))
     private.start_daemon()
     cache = private.folder / "own"
@@ -261,7 +258,7 @@ def test_somebody_untrusted_is_told_the_lines_for_whom(private: Private) -> None
 
 
 def test_on_nixos_the_lines_are_those_of_its_configuration(private: Private) -> None:
-    need_root()
+    ask("root")
     managed = private.folder / "nix" / "store" / "x-nix.conf"
     managed.parent.mkdir(parents=True)
     private.conf.rename(managed)
@@ -276,7 +273,7 @@ def test_on_nixos_the_lines_are_those_of_its_configuration(private: Private) -> 
 
 @pytest.mark.parametrize("flavour", ["upstream", "Determinate"])
 def test_a_daemon_is_configured_where_a_job_may(private: Private, flavour: str) -> None:
-    need_root()
+    ask("root")
     base = BASE.replace("sandbox = true", "sandbox = false")
     if flavour == "Determinate":
         base += "!include nix.custom.conf\n"
@@ -319,7 +316,7 @@ def test_a_daemon_is_configured_where_a_job_may(private: Private, flavour: str) 
 
 @pytest.mark.slow
 def test_jobs_that_configure_one_daemon_at_once_all_get_what_they_want(private: Private) -> None:
-    need_root()
+    ask("root")
     private.conf.write_text(BASE.replace("sandbox = true", "sandbox = false"))
     private.start_daemon()
     private.home.chmod(0o777)
@@ -352,7 +349,7 @@ def test_jobs_that_configure_one_daemon_at_once_all_get_what_they_want(private: 
 
 
 def test_a_store_that_cannot_be_written_is_told(private: Private) -> None:
-    need_root()
+    ask("root")
     finished = private.run(as_nobody=True)
     assert finished.returncode == 3
     assert "Nix cannot" in finished.stderr and "start the Nix daemon" in finished.stderr
@@ -363,8 +360,7 @@ def without_namespaces(command: list[str]) -> list[str]:
     """``command`` where the kernel gives no namespaces, as in most containers."""
     script = 'echo 0 > /proc/sys/user/max_mnt_namespaces && exec "$@"'
     inside = ["unshare", "--map-root-user", "sh", "-c", script, "sh"]
-    if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("this machine does not let namespaces be limited")
+    ask("limits of namespaces")
     return [*inside, *command]
 
 
@@ -487,12 +483,12 @@ def test_a_variant_that_is_none_is_told_with_those_near_it(private: Private, ker
     assert finished.returncode == 2 and "there is no flake.nix" in finished.stderr
 
 
+@needs("mounts")
 def test_a_disk_that_would_be_full_stops_the_job(private: Private, kernel: Path, cache: Cache) -> None:
     small = private.folder / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("this user may not mount a small file system")
+    subprocess.run(mount, check=True)
     try:
         (small / "flake.nix").write_text(FLAKE)
         finished = private.run("--variants", VARIANT, *cache.options, str(small))
@@ -548,7 +544,6 @@ def test_nix_is_found_where_installers_put_it(private: Private) -> None:
     profile = private.home / ".nix-profile" / "bin"
     profile.mkdir(parents=True)
     without = path_without_nix(private)
-    assert NIX is not None
     absent = private.run("--find", in_job=True, PATH=str(without))
     assert absent.returncode == 0 and step_values(private.job / "output") == {"install": "true"}
     assert private.run("--find", "--no-install", in_job=True, PATH=str(without)).returncode == 0
@@ -556,7 +551,7 @@ def test_nix_is_found_where_installers_put_it(private: Private) -> None:
     refused = private.run(PATH=str(without))
     assert refused.returncode == 3 and "Nix is not installed" in refused.stderr
     for name in ("nix", "nix-store"):
-        (profile / name).symlink_to(os.path.realpath(shutil.which(name) or name))
+        (profile / name).symlink_to(os.path.realpath(program(name)))
     found = private.run("--find", in_job=True, PATH=str(without))
     assert str(profile) in found.stdout
     assert step_values(private.job / "output") == {"install": "false"}
@@ -568,10 +563,10 @@ def path_without_nix(private: Private) -> Path:
     folder = private.folder / "without-nix"
     folder.mkdir()
     for one in os.environ["PATH"].split(":"):
-        for program in Path(one).glob("*") if os.path.isdir(one) else ():
-            link = folder / program.name
-            if not program.name.startswith("nix") and not link.exists() and not link.is_symlink():
-                link.symlink_to(program)
+        for path in Path(one).glob("*") if os.path.isdir(one) else ():
+            link = folder / path.name
+            if not path.name.startswith("nix") and not link.exists() and not link.is_symlink():
+                link.symlink_to(path)
     return folder
 
 
@@ -584,7 +579,7 @@ def test_disk_space_is_not_freed_on_the_machines_of_others(private: Private) -> 
 def test_what_an_image_carries_is_removed_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    need_nix()
+    ask("nix")
     carried = [tmp_path / pattern.replace("*", "1.12") for pattern, _ in disk.CARRIED]
     kept = [tmp_path / "opt" / "hostedtoolcache" / "Python", tmp_path / "home"]
     for folder in [*carried, *kept]:

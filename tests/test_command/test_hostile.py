@@ -23,6 +23,7 @@ from kernel_actions.test.running import Outcome, Request
 
 from tests.integration.conftest import ROOT, environment
 from tests.test_command.helpers import LOADED, PASSING, is_alive, run
+from tests.tools import needs
 
 FLIPPED = """\
 import pytest
@@ -155,9 +156,8 @@ def test_nothing_is_left_when_the_command_is_killed(kernel: Path, tmp_path: Path
 
 
 @pytest.mark.slow
+@needs("mounts")
 def test_a_disk_that_is_full(kernel: Path, tmp_path: Path) -> None:
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("a namespace of mounts is needed, which takes root")
     (kernel / "build" / "torch-cpu" / "large").write_bytes(bytes(3_000_000))
     (kernel / "tests" / "test_tiny.py").write_text(PASSING)
     small = tmp_path / "small"

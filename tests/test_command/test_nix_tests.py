@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import ROOT
-from tests.nix.conftest import CPU_NEW, Machine, change, make_kernel, nix_is_missing
+from tests.nix.conftest import CPU_NEW, Machine, change, make_kernel
+from tests.tools import needs
 
 PASSING = """\
 import os, pytest
@@ -26,16 +27,12 @@ def test_it():
 """
 IN_NAMESPACE = 'mkdir -p /nix && mount --bind "$1" /nix && shift && exec "$@"'
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration]
+pytestmark = [pytest.mark.slow, pytest.mark.integration, needs("nix", "mounts")]
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Machine, Path]:
     """A machine, and a kernel with the variant that Nix built there."""
-    if nix_is_missing():
-        pytest.skip("Nix is not installed (scripts/install-test-tools does that)")
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("a namespace of mounts is needed, which takes root")
     folder = tmp_path_factory.mktemp("nix")
     return Machine(folder / "machine"), make_kernel(folder / "tiny")
 
