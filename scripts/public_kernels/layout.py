@@ -16,7 +16,6 @@ huggingface/kernels-community pins at 40d4194f.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import shutil
@@ -26,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernel_actions import manifest
 from kernel_actions.errors import WrongInput
 from kernel_actions.manifest import KernelDependency, Manifest
 from kernel_actions.variants import Variant
@@ -33,55 +33,60 @@ from kernel_actions.variants import Variant
 _TEMPLATES = "kernel-builder/src/pyproject/templates/"
 _METADATA = "kernels-data/src/metadata.rs"
 _FIELD = re.compile(r"^    pub (\w+): ", re.MULTILINE)
+_VERSION = re.compile(r'^version = "(.+)"$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Builder:
-    """The builder's files at ``commit``, read from ``repository``: a checkout or a bare git directory."""
+class Templates:
+    """What a revision of the builder puts into variants.
 
-    repository: Path
+    ``metadata`` are the keys of metadata.json, in their order. ``commit_key`` is what ``provenance`` calls a
+    commit. ``version`` is kernel-builder's own. ``ops_compiled``, ``ops_noarch`` and ``compat`` are the
+    texts of files; ``compat`` is empty since e9152aa2, which makes no ``<variant>/<name>/__init__.py``.
+    """
+
     commit: str
+    version: str
+    metadata: tuple[str, ...]
+    commit_key: str
+    ops_compiled: str
+    ops_noarch: str
+    compat: str
 
-    def read(self, path: str) -> str | None:
-        """The text of a file; ``None`` where this revision has no such file."""
-        return _read(self.repository, self.commit, path)
+    @classmethod
+    def read(cls, repository: Path, commit: str) -> Templates:
+        """The templates at ``commit`` of ``repository``, a checkout or a bare git directory.
 
-    def need(self, path: str) -> str:
-        """The text of a file. Raises ``WrongInput`` where there is none."""
-        text = self.read(path)
-        if text is None:
-            raise WrongInput(
-                f"{self.repository} has no {path} at {self.commit[:12]}",
-                repair="give a checkout of huggingface/kernels with its whole history",
-            )
-        return text
+        Raises ``WrongInput`` where one of the files is missing.
+        """
 
-    @property
-    def metadata_keys(self) -> tuple[str, ...]:
-        """The keys of metadata.json, in their order: the fields of ``struct Metadata`` in kebab-case."""
-        struct = self.need(_METADATA).partition("pub struct Metadata {")[2].partition("\n}")[0]
-        return tuple(name.replace("_", "-") for name in _FIELD.findall(struct))
+        def text(path: str) -> str:
+            found = _read(repository, commit, path)
+            if found is None:
+                raise WrongInput(
+                    f"{repository} has no {path} at {commit[:12]}",
+                    repair="give a checkout of huggingface/kernels with its whole history",
+                )
+            return found
 
-    @property
-    def commit_key(self) -> str:
-        """What ``provenance`` calls a commit: ``sha`` until dbc322a3, ``commit`` since."""
-        return "sha" if "pub sha: String" in self.need(_METADATA) else "commit"
+        described = text(_METADATA)
+        struct = described.partition("pub struct Metadata {")[2].partition("\n}")[0]
+        version = _VERSION.search(text("kernel-builder/Cargo.toml"))
+        return cls(
+            commit=commit,
+            version=version[1] if version else "",
+            metadata=tuple(name.replace("_", "-") for name in _FIELD.findall(struct)),
+            # Until dbc322a3 struct GitHash was in this file, with its field `sha`.
+            commit_key="sha" if "pub sha: String" in described else "commit",
+            ops_compiled=text(f"{_TEMPLATES}torch/_ops.py.in"),
+            ops_noarch=text(f"{_TEMPLATES}torch/noarch/_ops.py"),
+            compat=_read(repository, commit, f"{_TEMPLATES}compat.py") or "",
+        )
 
-    @property
-    def version(self) -> str:
-        """The version of kernel-builder, as its Cargo.toml has it."""
-        found = re.search(r'^version = "(.+)"$', self.need("kernel-builder/Cargo.toml"), re.MULTILINE)
-        return found[1] if found else ""
 
-
-@functools.lru_cache(maxsize=1024)
 def _read(repository: Path, commit: str, path: str) -> str | None:
-    finished = subprocess.run(
-        ["git", "-C", str(repository), "show", f"{commit}:{path}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "-C", str(repository), "show", f"{commit}:{path}"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
     return finished.stdout if finished.returncode == 0 else None
 
 
@@ -92,6 +97,13 @@ class Source:
     kernel: Manifest
     commit: str
     files: tuple[str, ...]
+
+    @classmethod
+    def read(cls, kernel_dir: Path, commit: str) -> Source:
+        """The kernel in ``kernel_dir``, of which ``commit`` is checked out. Raises ``WrongInput``."""
+        command = ["git", "-C", str(kernel_dir), "ls-files", "."]
+        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return cls(manifest.load(kernel_dir), commit, tuple(listed.splitlines()))
 
     @property
     def revision(self) -> str:
@@ -122,7 +134,7 @@ class Source:
 
 
 def write(
-    folder: Path, source: Source, variant: Variant, builder: Builder, extension: Path | None
+    folder: Path, source: Source, variant: Variant, templates: Templates, extension: Path | None
 ) -> dict[str, Any]:
     """Write ``folder`` anew as the builder would make the variant, and return its metadata.
 
@@ -139,15 +151,16 @@ def write(
     for name, path in copied.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / name)
-    (folder / "_ops.py").write_text(_ops(builder, source, ops_name, extension is not None), encoding="utf-8")
-    compat = builder.read(f"{_TEMPLATES}compat.py")
-    if compat is not None:
+    (folder / "_ops.py").write_text(
+        _ops(templates, source, ops_name, extension is not None), encoding="utf-8"
+    )
+    if templates.compat:
         (folder / kernel.python_name).mkdir(exist_ok=True)
-        (folder / kernel.python_name / "__init__.py").write_text(compat, encoding="utf-8")
+        (folder / kernel.python_name / "__init__.py").write_text(templates.compat, encoding="utf-8")
     if extension is not None:
         shutil.copyfile(extension, folder / f"{ops_name}.abi3.so")
         (folder / f"{ops_name}.abi3.so").chmod(0o755)
-    metadata = _metadata(builder, source, variant, ops_name, extension is not None)
+    metadata = _metadata(templates, source, variant, ops_name, extension is not None)
     if "digest" in metadata:
         from kernels_data import Digest, DigestAlgorithm
 
@@ -158,22 +171,22 @@ def write(
     return metadata
 
 
-def _ops(builder: Builder, source: Source, ops_name: str, is_compiled: bool) -> str:
+def _ops(templates: Templates, source: Source, ops_name: str, is_compiled: bool) -> str:
     if is_compiled:
-        return builder.need(f"{_TEMPLATES}torch/_ops.py.in").replace("@OPS_NAME@", ops_name)
-    text = builder.need(f"{_TEMPLATES}torch/noarch/_ops.py")
+        return templates.ops_compiled.replace("@OPS_NAME@", ops_name)
+    text = templates.ops_noarch
     values = {"kernel_name": source.kernel.python_name, "kernel_unique_id": source.revision}
     for name, value in values.items():
         text = text.replace("{{ %s }}" % name, value)  # noqa: UP031
     if "{{" in text or "{%" in text:
         raise WrongInput(
-            f"the template of _ops.py at {builder.commit[:12]} says more than this command fills in"
+            f"the template of _ops.py at {templates.commit[:12]} says more than this command fills in"
         )
     return text
 
 
 def _metadata(
-    builder: Builder, source: Source, variant: Variant, ops_name: str, is_compiled: bool
+    templates: Templates, source: Source, variant: Variant, ops_name: str, is_compiled: bool
 ) -> dict[str, Any]:
     kernel, backend = source.kernel, variant.backend
     described: dict[str, Any] = {"type": backend}
@@ -194,15 +207,15 @@ def _metadata(
         "digest": {},
         "provenance": {
             "kernel-builder": {
-                "version": builder.version, builder.commit_key: builder.commit, "dirty": False,
+                "version": templates.version, templates.commit_key: templates.commit, "dirty": False,
             },
-            "kernel": {builder.commit_key: source.commit, "dirty": False},
+            "kernel": {templates.commit_key: source.commit, "dirty": False},
         },
     }  # fmt: skip
-    unknown = [key for key in builder.metadata_keys if key not in values]
+    unknown = [key for key in templates.metadata if key not in values]
     if unknown:
-        raise WrongInput(f"metadata.json at {builder.commit[:12]} has keys that are not known: {unknown}")
-    return {key: values[key] for key in builder.metadata_keys if values[key] is not None}
+        raise WrongInput(f"metadata.json at {templates.commit[:12]} has keys that are not known: {unknown}")
+    return {key: values[key] for key in templates.metadata if values[key] is not None}
 
 
 def _dependency(one: KernelDependency) -> dict[str, Any]:

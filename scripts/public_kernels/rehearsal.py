@@ -22,11 +22,11 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kernel_actions import built, console, manifest, planning
+from kernel_actions import built, console, planning
 from kernel_actions.errors import KernelActionsError
 from kernel_actions.variants import Variant
 
-from public_kernels import layout, stand_in, workplace
+from public_kernels import layout, stand_in
 from public_kernels.results import KernelOutcomes, Outcome
 from public_kernels.workplace import Finished, Workplace
 
@@ -41,35 +41,39 @@ def outcome(place: Workplace, kernel: KernelOutcomes) -> Outcome:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        kinds = lay_out(place, kernel, folder / "build")
+        source = layout.Source.read(place.kernel_dir(kernel.name), place.revision.commit)
+        templates = layout.Templates.read(place.builder, kernel.builder)
+        compiled = _compiled(kernel, place.kernel_dir(kernel.name))
+        kinds = lay_out(source, templates, compiled, folder / "build")
     except KernelActionsError as error:
         return Outcome("failed", "cannot be laid out", str(error))
-    finished = place.python(
-        "release", str(Path(__file__).resolve()), str(place.kernel_dir(kernel.name)), str(folder / "build"),
-        str(folder / "hub"),
-    )  # fmt: skip
+    finished = place.python("release", *program(place.kernel_dir(kernel.name), folder))
     shutil.rmtree(folder, ignore_errors=True)
     return _read(finished, kinds)
 
 
-def lay_out(place: Workplace, kernel: KernelOutcomes, build_dir: Path) -> dict[str, str]:
-    """Lay out every variant that the builder publishes; by variant, what its extension is."""
-    assert place.builder is not None
-    kernel_dir = place.kernel_dir(kernel.name)
-    commit = place.revision.commit
-    tracked = workplace.git(kernel_dir, "ls-files", ".").splitlines()
-    source = layout.Source(manifest.load(kernel_dir), commit, tuple(tracked))
-    builder = layout.Builder(place.builder, kernel.builder)
-    compiled = _compiled(kernel, kernel_dir)
+def lay_out(
+    source: layout.Source, templates: layout.Templates, compiled: Mapping[str, Path], build_dir: Path
+) -> dict[str, str]:
+    """Lay out every variant that the builder publishes, with the reports that Nix and tests leave.
+
+    ``compiled`` are extensions by their variants. Returns, by variant, what its extension is: ``python`` (it
+    has none), ``compiled here`` or ``stand-in``.
+    """
     kinds: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for variant in planning.planned_variants(kernel_dir):
+        for variant in planning.planned_variants(source.kernel.directory):
             if not variant.bundled or variant.name in kinds:
                 continue
             extension, kinds[variant.name] = _extension(source, variant, compiled, Path(scratch))
-            layout.write(build_dir / variant.name, source, variant, builder, extension)
-            _report(build_dir / variant.name, variant, commit, kinds[variant.name])
+            layout.write(build_dir / variant.name, source, variant, templates, extension)
+            _report(build_dir / variant.name, variant, source.commit, kinds[variant.name])
     return kinds
+
+
+def program(kernel_dir: Path, folder: Path) -> tuple[str, ...]:
+    """The arguments of a Python process that releases what was laid out in ``build`` of ``folder``."""
+    return (str(Path(__file__).resolve()), str(kernel_dir), str(folder / "build"), str(folder / "hub"))
 
 
 def _compiled(kernel: KernelOutcomes, kernel_dir: Path) -> Mapping[str, Path]:
