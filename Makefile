@@ -1,6 +1,6 @@
 # The commands of this project. Each makes the environment that it needs, once, in the user's cache.
 .DEFAULT_GOAL := help
-.PHONY: run test lint generate lock update-builder-data bench bench-kernel gpu-bench gpu-test bench-docs clean help
+.PHONY: run test lint generate lock update-builder-data public-kernels bench bench-kernel gpu-bench gpu-test bench-docs clean help
 
 ACTIONS := scripts/kernel-actions
 # Runs the interpreter of the development environment: the suite with all that its tests and checks need.
@@ -26,6 +26,9 @@ lock:  ## Resolve requirements/*.in into requirements/*.txt
 
 update-builder-data:  ## Read what each revision of the builder can build from a checkout (DIR=<checkout>)
 	@$(PYTHON) scripts/update_builder_data.py $(DIR)
+
+public-kernels:  ## Take all kernels of a checkout through the suite (DIR=<checkout> BUILDER=<checkout> ARGS="--only relu")
+	@$(PYTHON) scripts/public_kernels $(DIR) $(if $(BUILDER),--builder $(BUILDER)) $(ARGS)
 
 bench:  ## Time the planner, compliance and uploads on this machine
 	@$(PYTHON) tests/bench/bench.py
