@@ -22,8 +22,8 @@ from tests.init_template import render
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "scripts" / "kernel_actions"
 REVISIONS = sorted(path.stem for path in render.DATA.glob("*.json"))
-# The backends that the builder bundles. It has no build sets for cann and neuron, and the one for tpu is not in
-# the bundle, as torch_tpu may not be published (nix-builder/versions.nix, 8ac69fc5).
+# The backends that the builder bundles. It has no build sets for cann and neuron, and the one for tpu is not
+# in the bundle, as torch_tpu may not be published (nix-builder/versions.nix, 8ac69fc5).
 BUNDLED = {"cpu", "cuda", "metal", "rocm", "xpu"}
 CHECKOUT = "KA_BUILDER_CHECKOUT"
 
