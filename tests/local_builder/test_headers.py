@@ -101,6 +101,7 @@ def test_the_error_names_the_line_to_write(kernel: Path) -> None:
     line = (kernel / "build.toml").read_text().splitlines().index("src = [") + 1
     assert str(caught.value) == (
         f"{kernel}/csrc/scale.cpp:1: includes csrc/scale.h, which is in no src of build.toml, so that the "
-        f'builder does not have it (add "csrc/scale.h" to src of [kernel.scale], {kernel}/build.toml:{line}:1)'
+        'builder does not have it (add "csrc/scale.h" to src of [kernel.scale], '
+        f"{kernel}/build.toml:{line}:1)"
     )
     assert ["csrc/detail/deep.cuh" in error.what for error in caught.value.others] == [True]
