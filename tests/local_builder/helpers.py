@@ -133,6 +133,7 @@ def toolchain(
             folder=Path("/site-packages/torch"),
             libraries=tuple(f"lib{name}.{suffix}" for name in libraries),
             cuda=cuda,
+            definitions=("USE_DISTRIBUTED",),
         ),
         compiler=Compiler(Path("/usr/bin/c++"), "clang" if compiler == "clang" else "gcc", "12.2.0")
         if compiler

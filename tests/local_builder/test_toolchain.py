@@ -55,9 +55,16 @@ def test_torch_is_looked_at_without_importing_it(tmp_path: Path, monkeypatch: py
     config = folder / "share" / "cmake" / "Torch" / "TorchConfig.cmake"
     config.parent.mkdir(parents=True)
     config.write_text('set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")')
+    targets = folder / "share" / "cmake" / "Caffe2" / "Caffe2Targets.cmake"
+    targets.parent.mkdir(parents=True)
+    targets.write_text(
+        '  INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_RPC"\n'
+        '  INTERFACE_COMPILE_DEFINITIONS "\\$<TARGET_PROPERTY:torch_cpu,INTERFACE_COMPILE_DEFINITIONS>"\n'
+    )
     found = toolchain.find_torch()
     assert found is not None
     assert not found.cxx11_abi
+    assert found.definitions == ("USE_DISTRIBUTED", "USE_RPC")
 
 
 @pytest.mark.parametrize(

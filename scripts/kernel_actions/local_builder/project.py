@@ -248,11 +248,23 @@ def _cmake_lists(
         system_includes=_lines(_system_includes(target, toolchain)),
         compile_options=_lines(_compile_options(target, toolchain, output)),
         libraries=_lines(
-            [f"${{TORCH_DIR}}/lib/{name}" for name in torch.libraries] + (["CUDA::cudart"] if is_cuda else [])
+            [*_torch_libraries(torch, is_linux=is_linux), *(["CUDA::cudart"] if is_cuda else [])]
         ),
         link_options="" if is_linux else _DARWIN_LINK_OPTIONS,
         source_properties="".join(f"{line}\n" for line in _source_properties(groups, needs_name)),
     )
+
+
+def _torch_libraries(torch: Torch, *, is_linux: bool) -> Iterable[str]:
+    """Torch's libraries as its own CMake targets link to them (Caffe2Targets.cmake, ``torch_library``): the
+    extension needs them whether or not it uses a symbol of theirs."""
+    for name in torch.libraries:
+        path = f"${{TORCH_DIR}}/lib/{name}"
+        if is_linux and name.startswith("libtorch"):
+            # One argument, as CMake would put the second option elsewhere; the inner quotes are for a shell.
+            yield f'"-Wl,--no-as-needed,\\"{path}\\" -Wl,--as-needed"'
+        else:
+            yield path
 
 
 def _cxx_standard(torch: Torch, output: Output) -> str:
@@ -290,7 +302,8 @@ def _system_includes(target: Target, toolchain: Toolchain) -> list[str]:
 
 
 def _definitions(target: Target, torch: Torch) -> list[str]:
-    found = ["Py_LIMITED_API=0x03090000"]
+    # `USE_SABI 3` of define_gpu_extension_target (utils.cmake): the API that all Pythons 3 have.
+    found = ["Py_LIMITED_API=3", *torch.definitions]
     found += ["CUDA_KERNEL", "USE_CUDA=1"] if target.backend == "cuda" else ["CPU_KERNEL"]
     if not torch.cxx11_abi:
         found.append("_GLIBCXX_USE_CXX11_ABI=0")

@@ -29,12 +29,14 @@ _COMPILER_VARIABLES = (
 )  # fmt: skip
 _LAUNCHERS = frozenset({"ccache", "sccache"})
 _OLD_ABI = "_GLIBCXX_USE_CXX11_ABI=0"
+_DEFINITIONS = re.compile(r'^ *INTERFACE_COMPILE_DEFINITIONS "([^"$]*)"$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Torch:
     """An installed Torch. ``cuda`` is the CUDA version that it is a build for (``"13.0"``);
-    ``libraries`` are the files in ``folder/lib`` that an extension is linked to."""
+    ``libraries`` are the files in ``folder/lib`` that an extension is linked to, ``definitions`` the macros
+    that its CMake targets give to whoever links to them."""
 
     version: str
     folder: Path
@@ -42,6 +44,7 @@ class Torch:
     cuda: str | None = None
     hip: str | None = None
     cxx11_abi: bool = True
+    definitions: tuple[str, ...] = ()
 
     @property
     def release(self) -> str:
@@ -134,10 +137,9 @@ def find_torch() -> Torch | None:
     cuda = facts.get("cuda")
     wanted = ["c10", "torch_cpu", "torch"] + (["c10_cuda", "torch_cuda"] if cuda else [])
     names = (f"lib{name}{suffix}" for name in wanted)
-    try:
-        config = (folder / "share" / "cmake" / "Torch" / "TorchConfig.cmake").read_text(encoding="utf-8")
-    except OSError:
-        config = ""
+    config = _cmake_text(folder, "Torch/TorchConfig.cmake")
+    found = _DEFINITIONS.findall(_cmake_text(folder, "Caffe2/Caffe2Targets.cmake"))
+    definitions = (name for listed in found for name in listed.split(";") if name.isidentifier())
     return Torch(
         version=str(facts.get("__version__", "")),
         folder=folder,
@@ -145,7 +147,16 @@ def find_torch() -> Torch | None:
         cuda=cuda,
         hip=facts.get("hip"),
         cxx11_abi=_OLD_ABI not in config,
+        definitions=tuple(dict.fromkeys(definitions)),
     )
+
+
+def _cmake_text(torch: Path, name: str) -> str:
+    """A file of Torch's CMake code; empty where it is missing."""
+    try:
+        return (torch / "share" / "cmake" / name).read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def _package_folder(name: str) -> Path | None:
