@@ -152,7 +152,11 @@ def _find(hub: Hub, repo_id: str, refs: Refs, to: str, prefix: str) -> tuple[str
             return client.resolve(hub, repo_id, name), said
     if _COMMIT.fullmatch(to):
         # Any may be a version's: build.toml can name it.
-        heads = [head for name, head in refs.branches.items() if not name.startswith(plan.STAGING)]
+        heads = [
+            head
+            for name, head in refs.branches.items()
+            if name != client.MAIN and not name.startswith(plan.STAGING)
+        ]
         found = {
             commit
             for head in heads
