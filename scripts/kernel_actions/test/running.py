@@ -22,7 +22,7 @@ from kernel_actions.errors import KernelFailed, Place, WrongInput, WrongSurround
 from kernel_actions.local_builder import sources
 from kernel_actions.manifest import Manifest
 from kernel_actions.settings import Settings
-from kernel_actions.test import confined, gpu, model, sanitizer
+from kernel_actions.test import confined, gpu, kernel_import, model, sanitizer
 from kernel_actions.test.confined import Channels, Ended, Limits
 from kernel_actions.test.gpu import Before
 from kernel_actions.test.model import Reason, Selection, Surroundings, TestReport
@@ -179,10 +179,15 @@ def _run(
         around = sanitizer.command(sanitizer.program(os.environ), request.sanitizer, log)
         variables = variables | sanitizer.variables()
     samples = _samples(kernel_dir, request.paths) if request.opcheck else None
+    staged_variant = folder / "build" / variant.name
+    importable = kernel_import.write_shim(folder / "python", kernel.python_name, staged_variant, folder)
 
     def command(channels: Channels) -> Sequence[str | Path]:
         asked = {
-            "variant": str(folder / "build" / variant.name),
+            "variant": str(staged_variant),
+            "name": kernel.python_name,
+            "repository": str(folder),
+            "importable": str(importable),
             "repo_id": repo_id,
             "version": kernel.version,
             "marker": request.marker or MARKER,
@@ -203,7 +208,7 @@ def _run(
     ended = confined.run(
         command,
         directory=kernel_dir,
-        environment=variables | {"LOCAL_KERNELS": f"{repo_id}={folder}"},
+        environment=variables | {"LOCAL_KERNELS": f"{repo_id}={folder}", "PYTHONPATH": str(importable)},
         limits=request.limits,
         watched=progress,
         on_line=on_line,
