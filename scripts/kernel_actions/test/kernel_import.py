@@ -1,13 +1,14 @@
 """Lets tests import the kernel by its Python name: ``import relu``, ``from rotary.layers import apply``.
 
-Imports nothing of the suite: it runs in the tests' own process. ``program.py`` loads it there; in the
-builder's ciTests, and in Python processes that tests start, it is loaded by its path.
+Imports nothing of the suite: it runs in the tests' own process. ``program.py`` loads it there, the builder's
+ciTests as a plug-in of pytest, and Python processes that tests start by its path.
 
 The builder puts the variant's folder on PYTHONPATH (``mkCiTests`` in nix-builder/lib/build.nix of
-huggingface/kernels; the name is ``general.name`` with underscores for dashes, kernels-data/src/config/name.rs).
-Until e9152aa2 that folder holds ``<name>/__init__.py``, which executes the kernel a second time under a name
-of its own. Here the name stands for the module that ``kernels`` loads, and each name below it for that
-module's own submodule, so that operators are registered once however the tests get at the kernel.
+huggingface/kernels; the name is ``general.name`` with underscores for dashes: ``python_name`` in
+kernels-data/src/config/name.rs). Until e9152aa2 that folder holds ``<name>/__init__.py``, which executes the
+kernel a second time under a name of its own. Here the name stands for the module that ``kernels`` loads, and
+each name below it for that module's own submodule, so that operators are registered once however the tests
+get at the kernel.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import platform
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 
-# The kernel's name, the folder of its variant, and the folder that the loader takes for its repository.
+# Its name as a plug-in of the builder's ciTests, and the variable that tells it, as JSON, the kernel's
+# ``name``, the folders ``variant`` and ``repository`` of ``Finder``, and the file to write to, ``told``.
+PLUGIN = "kernel_actions_kernel_import"
 VARIABLE = "KERNEL_ACTIONS_TEST_KERNEL"
 # What stands in the package that Python processes of the tests find the kernel by: they have no finder yet.
 SHIM = """\
 import importlib.util, sys
-spec = importlib.util.spec_from_file_location("kernel_actions_kernel_import", {program!r})
+spec = importlib.util.spec_from_file_location("kernel_actions_shim", {program!r})
 program = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(program)
 sys.modules[__name__] = program.install({name!r}, {variant!r}, {repository!r}, {folder!r}).kernel()
@@ -173,8 +177,33 @@ def write_shim(folder: Path, name: str, variant: Path, repository: Path) -> Path
     return folder
 
 
-def pytest_configure() -> None:
-    """As a plug-in of the builder's ciTests: read the kernel from the environment, and find it by name."""
-    kernel = json.loads(os.environ.get(VARIABLE, "null"))
-    if kernel is not None:
+def pytest_sessionfinish() -> None:
+    """As a plug-in of the builder's ciTests: write down whether the tests have loaded the variant, and which
+    versions they saw."""
+    kernel = json.loads(os.environ[VARIABLE])
+    variant = Path(kernel["variant"]).resolve()
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    told: dict[str, object] = {
+        "is_loaded": any(
+            Path(file).resolve().is_relative_to(variant) for file in files if isinstance(file, str)
+        ),
+        "python": platform.python_version(),
+    }
+    for name in ("pytest", "torch", "kernels"):
+        version = getattr(sys.modules.get(name), "__version__", None)
+        told |= {name: version} if isinstance(version, str) else {}
+    Path(kernel["told"]).write_text(json.dumps(told), encoding="utf-8")
+
+
+def _start_plugin() -> None:
+    """Have the builder's ciTests find the kernel by its name, where the builder does not see to it.
+
+    Not in ``pytest_configure``, which is called after the first conftest.py has been imported.
+    """
+    kernel = json.loads(os.environ[VARIABLE])
+    if not (Path(kernel["variant"]) / kernel["name"] / "__init__.py").is_file():
         install(kernel["name"], kernel["variant"], kernel["repository"])
+
+
+if __name__ == PLUGIN:
+    _start_plugin()

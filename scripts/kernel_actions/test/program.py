@@ -512,7 +512,7 @@ def keep_bytecode(kernel_dir: Path) -> None:
 def make_importable(settings: dict[str, Any]) -> None:
     """Have the tests, and Python processes that they fork or spawn, import the kernel by its name."""
     file = Path(__file__).with_name("kernel_import.py")
-    spec = importlib.util.spec_from_file_location("kernel_actions_kernel_import", file)
+    spec = importlib.util.spec_from_file_location("kernel_actions_import", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

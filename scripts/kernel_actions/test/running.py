@@ -67,6 +67,7 @@ class Outcome:
     junit: bytes | None = None
     log: Path | None = None
     notes: tuple[str, ...] = ()
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
 
 
 def arguments_of(text: str) -> tuple[str, ...]:
@@ -228,9 +229,6 @@ def _judged(
 ) -> TestReport:
     """The report on a run that has ended."""
     progress, ended = outcome.progress, outcome.ended
-    if outcome.junit is not None and progress.end is None:
-        # The builder's own program ended by itself; which files it is about was looked at before.
-        progress.end = {"is_loaded": True, "status": ended.returncode}
     reason = _ending(variant, request, progress, ended)
     log = sanitizer.read(outcome.log) if outcome.log is not None else ""
     findings = sanitizer.parse(log, kernel_dir)
@@ -250,6 +248,7 @@ def _judged(
         left_running=ended.left,
         findings=findings,
         environment=Surroundings(outcome.kind, **_strings(progress.facts)),
+        stand_ins=dict(outcome.stand_ins),
     )
     if ended.unstoppable:
         text = (
