@@ -46,6 +46,7 @@ TOOLS = {
     "kubectl": Tool(("kubectl",), ("kubernetes-client",)),
     "systemd": Tool(("systemd-analyze", "systemctl", "systemd-*"), ("systemd",)),
     "curl": Tool(("curl",), ("curl",)),
+    "patchelf": Tool(("patchelf",), ("patchelf",)),
     "jq": Tool(("jq",), ("jq",)),
     "ip": Tool(("ip",), ("iproute2",)),
     "zstd": Tool(("zstd", "unzstd", "zstdcat", "zstdmt"), ("zstd",)),

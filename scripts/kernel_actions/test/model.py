@@ -157,12 +157,13 @@ class Finding:
 class TestReport:
     """What became of the tests of one variant of ``kernel``.
 
-    ``digest`` names the files that were tested: the hash of their hashes, as ``metadata.json`` lists
-    them; ``files`` are their SHA-256 by path. ``not_run`` are tests that were selected and did not
-    run to their end: the process ended before, or pytest was told to do less than run them.
-    ``seconds`` are of the whole run. ``reason`` is why it has not passed, and ``allowed`` what
-    kernel-actions.toml says about a variant that may go untested. ``left_running`` names processes
-    that the tests left behind, and that were ended.
+    ``digest`` names the variant's files: the hash of their hashes, as ``metadata.json`` lists them;
+    ``files`` are their SHA-256 by path. ``stand_ins`` are those of files that were tested in place of them:
+    extensions of the builder's ciTests, which differ by their search path alone. ``not_run`` are tests that
+    were selected and did not run to their end: the process ended before, or pytest was told to do less than
+    run them. ``seconds`` are of the whole run. ``reason`` is why it has not passed, and ``allowed`` what
+    kernel-actions.toml says about a variant that may go untested. ``left_running`` names processes that the
+    tests left behind, and that were ended.
     """
 
     # Its name would have pytest take it for a test.
@@ -192,6 +193,7 @@ class TestReport:
     findings: tuple[Finding, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
     kernel: str = ""
+    stand_ins: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The report for programs, as it stands in ``<variant>.test-report.json``."""

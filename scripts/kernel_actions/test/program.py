@@ -4,6 +4,9 @@ It is run in a fresh process of the environment that the tests are for, and impo
 suite: what the tests see is what they would see elsewhere. Its argument is a JSON file:
 
 ``variant``     the folder of the staged variant
+``name``        the name that the kernel is imported by
+``repository``  the folder that the loader takes for its repository
+``importable``  the folder with a package of that name, for Python processes that tests start
 ``repo_id``     the kernel's repository, and ``version``, its major version
 ``marker``      the marker that has to be known
 ``events``      the number of the open file that events are written to, a JSON object a line
@@ -506,10 +509,23 @@ def keep_bytecode(kernel_dir: Path) -> None:
     setattr(loader, "get_code", get_code)  # noqa: B010
 
 
+def make_importable(settings: dict[str, Any]) -> None:
+    """Have the tests, and Python processes that they fork or spawn, import the kernel by its name."""
+    file = Path(__file__).with_name("kernel_import.py")
+    spec = importlib.util.spec_from_file_location("kernel_actions_import", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.install(*(settings[name] for name in ("name", "variant", "repository", "importable")))
+    # A process that multiprocessing spawns gets this path, and no finder.
+    sys.path.insert(0, settings["importable"])
+
+
 def main() -> int:
     """Run pytest as the settings say."""
     settings = json.loads(Path(sys.argv[1]).read_text())
     keep_bytecode(Path.cwd())
+    make_importable(settings)
     # Programs that tests start must not hold these open.
     for number in (settings["events"], settings["stacks"]):
         os.set_inheritable(number, False)

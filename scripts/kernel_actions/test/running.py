@@ -22,7 +22,7 @@ from kernel_actions.errors import KernelFailed, Place, WrongInput, WrongSurround
 from kernel_actions.local_builder import sources
 from kernel_actions.manifest import Manifest
 from kernel_actions.settings import Settings
-from kernel_actions.test import confined, gpu, model, sanitizer
+from kernel_actions.test import confined, gpu, kernel_import, model, sanitizer
 from kernel_actions.test.confined import Channels, Ended, Limits
 from kernel_actions.test.gpu import Before
 from kernel_actions.test.model import Reason, Selection, Surroundings, TestReport
@@ -67,6 +67,7 @@ class Outcome:
     junit: bytes | None = None
     log: Path | None = None
     notes: tuple[str, ...] = ()
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
 
 
 def arguments_of(text: str) -> tuple[str, ...]:
@@ -179,10 +180,15 @@ def _run(
         around = sanitizer.command(sanitizer.program(os.environ), request.sanitizer, log)
         variables = variables | sanitizer.variables()
     samples = _samples(kernel_dir, request.paths) if request.opcheck else None
+    staged_variant = folder / "build" / variant.name
+    importable = kernel_import.write_shim(folder / "python", kernel.python_name, staged_variant, folder)
 
     def command(channels: Channels) -> Sequence[str | Path]:
         asked = {
-            "variant": str(folder / "build" / variant.name),
+            "variant": str(staged_variant),
+            "name": kernel.python_name,
+            "repository": str(folder),
+            "importable": str(importable),
             "repo_id": repo_id,
             "version": kernel.version,
             "marker": request.marker or MARKER,
@@ -203,7 +209,7 @@ def _run(
     ended = confined.run(
         command,
         directory=kernel_dir,
-        environment=variables | {"LOCAL_KERNELS": f"{repo_id}={folder}"},
+        environment=variables | {"LOCAL_KERNELS": f"{repo_id}={folder}", "PYTHONPATH": str(importable)},
         limits=request.limits,
         watched=progress,
         on_line=on_line,
@@ -223,9 +229,6 @@ def _judged(
 ) -> TestReport:
     """The report on a run that has ended."""
     progress, ended = outcome.progress, outcome.ended
-    if outcome.junit is not None and progress.end is None:
-        # The builder's own program ended by itself; which files it is about was looked at before.
-        progress.end = {"is_loaded": True, "status": ended.returncode}
     reason = _ending(variant, request, progress, ended)
     log = sanitizer.read(outcome.log) if outcome.log is not None else ""
     findings = sanitizer.parse(log, kernel_dir)
@@ -245,6 +248,7 @@ def _judged(
         left_running=ended.left,
         findings=findings,
         environment=Surroundings(outcome.kind, **_strings(progress.facts)),
+        stand_ins=dict(outcome.stand_ins),
     )
     if ended.unstoppable:
         text = (

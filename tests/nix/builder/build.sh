@@ -38,7 +38,8 @@ for file in $sources; do
   objects="$objects $number.o"
 done
 echo "[$count/$count] Linking CXX shared module $ops.abi3.so"
-g++ -shared $objects -o "$ops.abi3.so"
+# The linker's wrapper of nixpkgs has libraries found by RUNPATH, that of the derivation itself among them.
+g++ -shared $objects -o "$ops.abi3.so" -Wl,-rpath,"$torch/lib:$out/lib"
 
 phase installPhase
 mkdir -p "$out/$variant"
@@ -46,4 +47,6 @@ cp -r torch-ext/*/. "$out/$variant/"
 cp "$ops.abi3.so" "$out/$variant/"
 echo "ops_name = '$ops'" > "$out/$variant/_ops.py"
 if [ -f after-install.sh ]; then . ./after-install.sh; fi
+# As postInstall of nix-builder/lib/extension/torch/arch.nix: redistributable and bundle alone.
+if [ -n "${stripRPath:-}" ]; then find "$out/" -name '*.so' -exec patchelf --set-rpath "" {} \;; fi
 /usr/bin/python3 "$describe" "$out/$variant" "$ops"

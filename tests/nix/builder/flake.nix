@@ -38,10 +38,13 @@
               }
               // attributes
             );
-          extension =
-            set:
+          # mkDistTorchExtensions strips search paths, mkCiTests and the shells do not (nix-builder/lib/build.nix).
+          extension = extensionOf false;
+          published = extensionOf true;
+          extensionOf =
+            stripRPath: set:
             run "${kernelName}-torch-ext" ./build.sh {
-              inherit src rev kernelName;
+              inherit src rev kernelName stripRPath;
               inherit (set) backend variant;
               kernelVersion = toString toml.general.version;
               provenance = builtins.toJSON provenance;
@@ -68,7 +71,7 @@
           testShell = set: run "nix-shell" ./build.sh { inherit src; inherit (set) variant; extension = extension set; };
           bundleOf =
             sets:
-            run "torch-ext-bundle" ./bundle.sh { contents = map (set: "${extension set}") sets; };
+            run "torch-ext-bundle" ./bundle.sh { contents = map (set: "${published set}") sets; };
           named =
             value:
             builtins.listToAttrs (
@@ -89,7 +92,7 @@
             testShells = named testShell;
           };
           packages.${system} = rec {
-            redistributable = named extension;
+            redistributable = named published;
             ciTests = named ciTest;
             bundle = bundleOf buildSets;
             default = bundle;
