@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kernel_actions import console, manifest
+from kernel_actions import console, flake_lock
 from kernel_actions.errors import EXIT_DONE, EXIT_KERNEL_FAILED, KernelActionsError, WrongInput
 
 from public_kernels import page, stages, workplace
@@ -187,13 +187,11 @@ def _selected(clone: Path, only: Sequence[str], skip: Sequence[str]) -> list[str
 
 
 def _kernel(clone: Path, name: str) -> KernelOutcomes:
-    """A kernel before its first stage."""
-    lock = json.loads((clone / name / "flake.lock").read_bytes())
-    nodes = [node.get("locked", {}) for node in lock["nodes"].values()]
-    commits = [
-        one["rev"] for one in nodes if one.get("repo") in ("kernels", "kernel-builder") and "rev" in one
-    ]
-    return KernelOutcomes(name, commits[0] if commits else "", tuple(manifest.load(clone / name).backends))
+    """A kernel before its first stage. An unreadable lock fails in `plan`, which says why."""
+    try:
+        return KernelOutcomes(name, flake_lock.read(clone / name / "flake.lock").commit or "")
+    except KernelActionsError:
+        return KernelOutcomes(name, "")
 
 
 def _builder(path: Path | None) -> Revision | None:

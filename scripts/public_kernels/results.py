@@ -39,11 +39,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class KernelOutcomes:
-    """A kernel, the builder revision that its lock pins (a commit), its backends, and its stages by name."""
+    """A kernel, the commit of the builder that its lock pins (empty: unknown), and its stages by name."""
 
     name: str
     builder: str
-    backends: tuple[str, ...]
     stages: Mapping[str, Outcome] = field(default_factory=dict)
 
     def with_stage(self, stage: str, outcome: Outcome) -> KernelOutcomes:
@@ -127,4 +126,4 @@ def _kernel(value: Mapping[str, Any]) -> KernelOutcomes:
     for name, outcome in stages.items():
         if name not in STAGES or outcome.verdict not in get_args(Verdict):
             raise ValueError(f"{name} is {outcome.verdict!r}")
-    return KernelOutcomes(value["name"], value["builder"], tuple(value["backends"]), stages)
+    return KernelOutcomes(value["name"], value["builder"], stages)
