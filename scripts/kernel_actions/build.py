@@ -161,12 +161,12 @@ def _run_locally(options: Options) -> int:
         if getattr(options, name.replace("-", "_")):
             raise WrongInput(f"--{name} is for builds by Nix", repair="give --backend-tool nix with it")
     if sys.flags.no_site:
-        from kernel_actions import environment
+        from kernel_actions.app import venv
         from kernel_actions.options import BUILD
 
         # The token for a cache is none of its business: its environment is made without secrets.
         without_token = BUILD._replace(options=tuple(one for one in BUILD.options if not one.secret))
-        environment.restart_in(without_token, sys.argv[1:])
+        venv.restart_in(without_token, sys.argv[1:], "kernel")
     report = build(
         options.kernel_dir,
         options.variant[0] if options.variant else "",

@@ -291,11 +291,11 @@ def _collect(read: Reader) -> dict[str, str | None]:
 
 
 def _cache(repository: str, commit: str, part: str = "") -> Path | None:
-    from kernel_actions import environment
+    from kernel_actions.app import venv
 
     try:
         # In a job this is the job's own folder: into the user's, a job of a fork could have written.
-        root = environment.cache_root(holds_token=True)
+        root = venv.cache_root(holds_token=True)
     except WrongSurroundings:
         return None
     # GitHub gives a commit of any fork under any of their names, so that the name is part of what it is.

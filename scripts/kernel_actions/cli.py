@@ -321,10 +321,11 @@ def _run(arguments: Sequence[str]) -> int:
 
         process.keep_memory_private()
     # Python 3.10 has no parser of TOML, which every command on a kernel needs.
-    if sys.flags.no_site and (command.needs_environment(options) or sys.version_info < (3, 11)):
-        from kernel_actions import environment
+    purpose = command.environment_for(options)
+    if sys.flags.no_site and (purpose or sys.version_info < (3, 11)):
+        from kernel_actions.app import venv
 
-        environment.restart_in(command, arguments, lambda: _check(command, options))
+        venv.restart_in(command, arguments, purpose or "hub", lambda: _check(command, options))
     module = import_module(f"kernel_actions.{command.module}")
     if not gc.isenabled():
         # What was imported stays; only now there may be garbage to collect (see __main__).

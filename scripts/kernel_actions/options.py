@@ -12,7 +12,9 @@ from typing import Literal
 from kernel_actions.named_tuple import NamedTuple
 
 Kind = Literal["text", "boolean", "integer", "choice"]
-Environment = Literal["", "hub", "kernel", "dev"]
+# What commands run in: nothing, the Hub's client, that and the loader, the embedded Hub, the loader and
+# checks of built variants, all of them and Torch, and with all of that what the suite's own tests take.
+Environment = Literal["", "hub", "loader", "serve", "check", "kernel", "dev"]
 
 # More builds or threads than any machine has.
 _MOST_THREADS = 1024
@@ -69,11 +71,12 @@ class Command(NamedTuple):
     """A command of ``scripts/kernel-actions``, and with ``is_action`` the action of that name.
 
     ``environment`` names the locked requirements (``requirements/<environment>.txt``) that the
-    command runs with; a command without one runs on a bare Python. The environment of a command
-    that ``holds_token`` is made afresh for each job: one that other jobs of a runner can write
-    to could have been poisoned by a fork's pull request. The module of one that ``can_check`` has a
-    ``check_options``, which raises on a bare Python what is wrong with the input. The module of a command
-    is in the ``package``, where it names one.
+    command runs with; a command without one runs on a bare Python. ``lighter`` are others, each with the
+    options (by attribute, with their values; a truth value for whether there is one) for which it is enough.
+    The environment of a command that ``holds_token`` is made afresh for each job: one that other jobs of a
+    runner can write to could have been poisoned by a fork's pull request. The module of one that
+    ``can_check`` has a ``check_options``, which raises on a bare Python what is wrong with the input.
+    The module of a command is in the ``package``, where it names one.
     """
 
     name: str
@@ -84,13 +87,17 @@ class Command(NamedTuple):
     outputs: tuple[Output, ...] = ()
     holds_token: bool = False
     takes_kernel: bool = True
-    light_with: str = ""
+    lighter: tuple[tuple[Environment, tuple[tuple[str, str | bool], ...]], ...] = ()
     can_check: bool = False
     package: str = ""
 
-    def needs_environment(self, options: object) -> bool:
-        """Whether the command needs packages for these options; ``light_with`` names one without."""
-        return bool(self.environment) and not (self.light_with and getattr(options, self.light_with))
+    def environment_for(self, options: object) -> Environment:
+        """The environment that the command needs for these options; empty: none."""
+        for environment, conditions in self.lighter:
+            values = [(getattr(options, attribute), wanted) for attribute, wanted in conditions]
+            if all((bool(one) if isinstance(wanted, bool) else one) == wanted for one, wanted in values):
+                return environment
+        return self.environment
 
     @property
     def module(self) -> str:
@@ -308,7 +315,7 @@ BUILD = Command(
     summary="Build variants of a kernel, by Nix or with the compiler of this machine.",
     environment="kernel",
     # It decides by itself: only the local builder needs an environment, and starts again in it.
-    light_with="backend_tool",
+    lighter=(("", ()),),
     is_action=True,
     options=(
         Option(
@@ -429,7 +436,8 @@ TEST = Command(
     summary="Run the kernel's own tests against a built variant.",
     environment="kernel",
     can_check=True,
-    light_with="merge",
+    # The tests' own environment has what they need, and these have none of the suite's.
+    lighter=(("", (("merge", True),)), ("", (("environment", "pip"),)), ("", (("environment", "nix"),))),
     is_action=True,
     options=(
         VARIANT,
@@ -583,9 +591,9 @@ UPLOAD = Command(
 COMPLIANCE = Command(
     name="compliance",
     summary="Check a kernel and its built variants against the rules that loaders rely on.",
-    environment="kernel",
+    environment="check",
     can_check=True,
-    light_with="source_only",
+    lighter=(("", (("source_only", True),)),),
     is_action=True,
     options=(
         BUILD_DIR,
@@ -620,6 +628,12 @@ RELEASE = Command(
     name="release",
     summary="Stage a version, verify it from the Hub, promote it in one commit, and tag it.",
     environment="kernel",
+    # Only what was not verified elsewhere is loaded here.
+    lighter=(
+        ("check", (("dry_run", True),)),
+        ("check", (("stage", True), ("promote", False))),
+        ("check", (("promote", True), ("stage", False), ("verified", True))),
+    ),
     can_check=True,
     is_action=True,
     holds_token=True,
@@ -674,6 +688,7 @@ VERIFY = Command(
     name="verify",
     summary="Load a revision from the Hub as a user would, and compare every file with its digest.",
     environment="kernel",
+    lighter=(("check", (("load", False),)),),
     can_check=True,
     is_action=True,
     options=(
@@ -704,7 +719,7 @@ VERIFY = Command(
 ROLLBACK = Command(
     name="rollback",
     summary="Take a bad release back, by making its branch what an earlier release was, in one commit.",
-    environment="kernel",
+    environment="check",
     can_check=True,
     is_action=True,
     holds_token=True,
@@ -747,7 +762,7 @@ HUB_SERVER = Command(
     name="hub",
     package="hub",
     summary="Serve an embedded Hub on loopback, for rehearsals and tests.",
-    environment="hub",
+    environment="serve",
     takes_kernel=False,
     options=(
         Option("data", "Folder that keeps the Hub's repositories.", default="hub-data"),
@@ -779,7 +794,7 @@ READ_TOKEN = Option(
 LOCK = Command(
     name="lock",
     summary="Check or update the kernels.lock of a project that uses kernels.",
-    environment="hub",
+    environment="loader",
     can_check=True,
     is_action=True,
     holds_token=True,
@@ -809,7 +824,7 @@ LOCK = Command(
 DOWNLOAD = Command(
     name="download",
     summary="Download what kernels.lock locks, so that it loads without a network.",
-    environment="hub",
+    environment="loader",
     can_check=True,
     is_action=True,
     holds_token=True,
@@ -831,7 +846,7 @@ DOWNLOAD = Command(
 WHEEL = Command(
     name="wheel",
     summary="Turn built or published variants into wheels, for those who cannot use the Hub.",
-    environment="kernel",
+    environment="check",
     can_check=True,
     is_action=True,
     holds_token=True,
@@ -859,7 +874,7 @@ WHEEL = Command(
         Output("wheels", "Paths of the wheels that were made, as a JSON list."),
         Output("index", "Path of the package index; empty without one."),
     ),
-    light_with="index_only",
+    lighter=(("", (("index_only", True),)),),
 )
 
 FRESHNESS = Command(
@@ -969,11 +984,12 @@ ENVIRONMENT = Command(
     options=(
         Option(
             "for",
-            "What it is for: hub (publishing), kernel (building and testing as well), "
-            "dev (working on the suite).",
+            "What it is for: hub (the Hub's client), loader (that and the loader), serve (the embedded Hub), "
+            "check (checks and releases of built variants), kernel (all of them, and Torch), dev (working on "
+            "the suite).",
             default="kernel",
             kind="choice",
-            choices=("hub", "kernel", "dev"),
+            choices=("hub", "loader", "serve", "check", "kernel", "dev"),
         ),
     ),
 )

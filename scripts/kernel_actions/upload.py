@@ -8,7 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_actions import built, card, console, digests, environment, github, manifest, markdown
+from kernel_actions import built, card, console, digests, github, manifest, markdown
+from kernel_actions.app import venv
 from kernel_actions.built import BuiltVariant
 from kernel_actions.card import Card
 from kernel_actions.cli import Options
@@ -162,7 +163,7 @@ def read(variants: Sequence[BuiltVariant], kernel: Manifest) -> dict[str, LocalF
                 where=Place(variant.path / "metadata.json"),
                 repair="build the variant again, or remove it",
             )
-    memory = digests.Memory(environment.cache_root(holds_token=True))
+    memory = digests.Memory(venv.cache_root(holds_token=True))
     local = client.local_folders({variant.path_in_repo: variant.path for variant in variants}, memory)
     memory.save()
     return local

@@ -19,10 +19,11 @@ MAKE = """
 import sys
 sys.path.insert(0, {scripts!r})
 from pathlib import Path
-from kernel_actions import environment
+from kernel_actions.app import venv
 from kernel_actions.cli import guarded
-plan = environment.Plan(Path(sys.argv[1]), Path(sys.argv[2]), "none", "")
-sys.exit(guarded(lambda: print(environment.make(plan)) or 0))
+lock = venv.Packages("packages of tiny.txt", lock=Path(sys.argv[2]))
+plan = venv.Plan(Path(sys.argv[1]), ((lock,),), ("tiny",))
+sys.exit(guarded(lambda: print(venv.make(plan)) or 0))
 """
 
 

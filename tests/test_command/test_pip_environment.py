@@ -153,7 +153,7 @@ def test_an_index_with_another_torch_is_told(tmp_path: Path, native: Path, index
             "torch212-cxx11-cpu-x86_64-linux",
             "2.12.0+cu130 for cu130, and the variant is for 2.12, cpu",
         ),
-        ("torch211-cxx11-cpu-x86_64-linux", "cannot install Torch: ERROR: No matching distribution found"),
+        ("torch211-cxx11-cpu-x86_64-linux", "No matching distribution found for torch==2.11"),
     ):
         folder = next(path for path in (kernel / "build").iterdir() if path.is_dir())
         folder.rename(kernel / "build" / name)

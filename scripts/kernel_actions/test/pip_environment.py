@@ -1,25 +1,20 @@
 """A virtual environment for the tests of one variant: the Torch that its users have, and no more.
 
-It is named by all that it holds, kept in the cache, and made like those of the suite's own commands:
-in place, under a lock, with the ready mark written last.
+It is named by all that it holds, and made and kept as those of the suite's own commands are.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-import shutil
-import sys
-import sysconfig
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_actions import built, console, environment, nix_version, process, signals
+from kernel_actions import nix_version, process
+from kernel_actions.app import venv
+from kernel_actions.app.venv import Packages, Plan
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
 from kernel_actions.manifest import Manifest
@@ -85,56 +80,26 @@ def make(wanted: Wanted) -> Path:
 
     Raises ``WrongSurroundings`` when it cannot be made, or when the index has another Torch.
     """
-    tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
-    content = json.dumps([wanted.torch_requirement, wanted.index, wanted.requirements, tag, sys.base_prefix])
-    name = f"tests-{tag}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-    root = environment.cache_root(False) / "environments"
-    mark = root / f"{name}.ready"
-    if (python := _ready(mark)) is not None:
-        return python
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (
-        signals.interruptible(),
-        process.locked(root / f"{name}.lock", "Another run makes the same environment"),
-    ):
-        if (python := _ready(mark)) is not None:
-            return python
-        started = time.monotonic()
-        for abandoned in root.glob(f"{name}.*.d"):
-            shutil.rmtree(abandoned, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix=f"{name}.", suffix=".d", dir=root))
-        console.say(
-            f"Making an environment for the tests: {wanted.torch_requirement} for {wanted.compute or 'any'}"
-        )
-        try:
-            python = _install(wanted, folder)
-            _check(wanted, python)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        built.write_whole(mark, f"{folder.name}\n".encode())
-        console.say(f"The environment is ready ({console.duration(time.monotonic() - started)})")
-    return python
-
-
-def _install(wanted: Wanted, folder: Path) -> Path:
-    python = folder / "bin" / "python"
-    _step("a virtual environment", [sys.executable, "-I", "-m", "venv", str(folder)])
-    pip = [str(python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries=1"]
-    # No source distributions: building one runs its code.
-    install = [*pip, "install", "--no-compile", "--progress-bar=off", "--only-binary=:all:"]
-    # Beside the configured index, which has what Torch requires. Of the same version a build with a local
-    # label, as the PyTorch indexes have them, is preferred.
-    _step("Torch", [*install, "--timeout=20", "--extra-index-url", wanted.index, wanted.torch_requirement])
-    # pip must not put another Torch in its place.
-    constraint = folder / "torch.txt"
-    frozen = process.run([*pip, "freeze"], environment=environment._for_installer()).output
-    constraint.write_text("".join(f"{line}\n" for line in frozen.splitlines() if line.startswith("torch==")))
-    _step(
-        "the tests' requirements",
-        [*install, "--extra-index-url", wanted.index, "-c", str(constraint), *wanted.requirements],
+    content = json.dumps([wanted.torch_requirement, wanted.index, wanted.requirements])
+    # In one step, so that nothing puts another Torch in the place of this. Of the same version a build with a
+    # local label, as the PyTorch indexes have them, is preferred.
+    packages = Packages(
+        "Torch and the tests' requirements",
+        names=(wanted.torch_requirement, *wanted.requirements),
+        # Beside the configured index, which has what Torch requires.
+        further_index=wanted.index,
+        with_dependencies=True,
     )
-    return python
+    return venv.make(
+        Plan(
+            path=venv.mark("tests", content.encode(), holds_token=False),
+            steps=((packages,),),
+            title="Making an environment for the tests: "
+            f"{wanted.torch_requirement} for {wanted.compute or 'any'}",
+            repair="KA_TORCH_INDEX names another index for Torch; --environment current takes what is here",
+            check=lambda python: _check(wanted, python),
+        )
+    )
 
 
 def _check(wanted: Wanted, python: Path) -> None:
@@ -156,18 +121,9 @@ def _check(wanted: Wanted, python: Path) -> None:
         )
 
 
-def _ready(mark: Path) -> Path | None:
-    try:
-        name = mark.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-    python = mark.with_name(name) / "bin" / "python"
-    return python if name and python.exists() else None
-
-
 def _common() -> list[str]:
     """The packages that all tests take, at the versions that the suite itself is tested with."""
-    lock = (environment.REQUIREMENTS / "kernel.txt").read_text(encoding="utf-8")
+    lock = (venv.REQUIREMENTS / "kernel.txt").read_text(encoding="utf-8")
     pins = dict(re.findall(r"^([a-z0-9_-]+)==([^\s\\;]+)", lock, re.MULTILINE))
     return [f"{name}=={pins[name]}" if name in _PINNED and name in pins else name for name in _COMMON]
 
@@ -179,17 +135,3 @@ def _index_folder(compute: str) -> str:
     if compute.startswith("xpu"):
         return "xpu"
     return compute or "cpu"
-
-
-def _step(title: str, arguments: Sequence[str]) -> None:
-    finished, seconds = environment._timed(arguments)
-    if finished.returncode != 0:
-        lines = [line for line in finished.output.splitlines() if line.strip()]
-        reason = next(
-            (line for line in reversed(lines) if "error" in line.lower()), (lines or ["no output"])[-1]
-        )
-        raise WrongSurroundings(
-            f"cannot install {title}: {printable(reason)[:300]}",
-            repair="KA_TORCH_INDEX names another index for Torch; --environment current takes what is here",
-        )
-    console.say(f"  {title}: {console.duration(seconds)}")

@@ -1,0 +1,1 @@
+"""The program that all commands share."""
