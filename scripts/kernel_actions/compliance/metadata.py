@@ -120,9 +120,7 @@ def metadata_digest(variant: Variant) -> Iterator[Problem]:
         return
     digest = variant.metadata.get("digest")
     if digest is None:
-        # Of a builder that writes none, building again would not help, and nothing asks for it.
-        if variant.output is None or variant.output.writes_digest:
-            yield Problem("there is no digest", Place(variant.path / METADATA))
+        yield Problem("there is no digest", Place(variant.path / METADATA))
         return
     where = variant.place("digest")
     present = {entry.name: entry for entry in variant.listing.entries if _is_listed(variant, entry)}
@@ -145,10 +143,7 @@ def metadata_provenance(variant: Variant) -> Iterator[Problem]:
     where = variant.place("provenance")
     kernel = _provenance(variant, "kernel")
     if not _commit(kernel):
-        is_never_said = variant.output is not None and not variant.output.writes_provenance
-        repair = "lock 81580bb9 (2026-07-07) of the builder or a later one, and build again"
-        what = "does not say which commit it was built from"
-        yield Problem(what, where, repair if is_never_said else "")
+        yield Problem("does not say which commit it was built from", where)
     elif kernel.get("dirty"):
         yield Problem("was built from sources that no commit holds", where)
     if _provenance(variant, "kernel-builder").get("dirty"):
