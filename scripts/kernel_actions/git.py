@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,9 +76,9 @@ def state(directory: Path) -> GitState | None:
     return GitState(commit, dirty, Path(root.removesuffix("\n")))
 
 
-def tracked(directory: Path) -> frozenset[str]:
-    """The files below ``directory`` that git tracks, relative to it."""
-    listed = _ask(directory, "ls-files", "-z")
+def tracked(directory: Path, *names: str) -> frozenset[str]:
+    """The files below ``directory`` that git tracks, relative to it; of ``names``, where there are some."""
+    listed = _ask(directory, "ls-files", "-z", "--", *(f":(literal){name}" for name in names))
     return frozenset(name for name in (listed or "").split("\0") if name)
 
 
@@ -120,6 +121,29 @@ def is_bare(directory: Path) -> bool:
 def file_at(directory: Path, commit: str, path: str) -> str | None:
     """The text of a file at ``commit``, by its path from the repository's root; ``None`` if there is none."""
     return _ask(directory, "cat-file", "blob", f"{commit}:{path}")
+
+
+def export(directory: Path, commit: str, folder: str, target: Path) -> None:
+    """Write the files that ``folder`` (a path from the repository's root, empty for all) has at ``commit``
+    into the folder ``target``, as a checkout would, and without what filters would fetch; none where there is
+    no such folder.
+
+    Raises ``WrongSurroundings`` when git cannot write them.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    if _ask(directory, "rev-parse", "--verify", "--quiet", f"{commit}:{folder}") is None:
+        return
+    # Large files are pointers there, and nothing is fetched for them.
+    filters = ("filter.lfs.smudge=", "filter.lfs.process=", "filter.lfs.required=false")
+    options = [part for one in filters for part in ("-c", one)]
+    with tempfile.TemporaryDirectory(prefix="kernel-actions-index-") as name:
+        index = {"GIT_INDEX_FILE": str(Path(name, "index"))}
+        # An index of its own, so that neither the repository's nor its work tree is touched.
+        read = _ask(directory, "read-tree", f"{commit}:{folder}", variables=index)
+        prefix = f"--prefix={target.resolve()}/"
+        command = ("checkout-index", "--all", "--force", "--quiet", prefix)
+        if read is None or _ask(directory, *options, *command, variables=index) is None:
+            raise WrongSurroundings(f"git cannot write the files of {commit[:12]} to {target}")
 
 
 def changed_since(directory: Path, reference: str) -> tuple[str, ...]:
@@ -358,8 +382,8 @@ def _said(finished: process.Finished) -> str:
     return printable(process.without_credentials(text))[:300]
 
 
-def _ask(directory: Path, *arguments: str) -> str | None:
-    """What git answers; ``None`` where it is missing or has no answer."""
+def _ask(directory: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> str | None:
+    """What git answers, with more ``variables``; ``None`` where it is missing or has no answer."""
     # Neither a program that the repository's configuration names nor a lock is wanted for a look.
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false"]
     if _is_own_workspace(directory):
@@ -367,7 +391,9 @@ def _ask(directory: Path, *arguments: str) -> str | None:
     try:
         # Its warnings (of a configuration that it cannot read, say) are no part of the answer.
         finished = process.run(
-            [*command, "-C", directory, *arguments], environment=_environment(os.environ), errors_apart=True
+            [*command, "-C", directory, *arguments],
+            environment={**_environment(os.environ), **(variables or {})},
+            errors_apart=True,
         )
     except WrongSurroundings:
         return None

@@ -600,9 +600,24 @@ COMPLIANCE = Command(
         _switch("source-only", "Check the sources alone, without built variants and workflows."),
         _switch("complete", "Require every variant that a release publishes."),
         Option(
+            "discover",
+            "Check all kernels below this folder (each folder with a build.toml) in place of those given.",
+        ),
+        Option(
             "base",
-            "Check what differs from this commit, branch or tag too, as a pull request's base. "
-            "The clone has to reach back to it.",
+            "Check what differs from this commit, branch or tag too, as a pull request's base. What was "
+            "wrong there already is told, and fails nothing. The clone has to reach back to it.",
+        ),
+        Option(
+            "baseline",
+            "File of findings that are known, and fail nothing. Empty: the one that kernel-actions.toml "
+            "names.",
+        ),
+        Option(
+            "write-baseline",
+            "Write all findings to this file, in place of failing for them. What it lists of other kernels "
+            "stays.",
+            is_input=False,
         ),
         Option(
             "sarif",

@@ -255,6 +255,19 @@ SETTINGS_TOML = Table(
             Table(
                 (
                     Key(
+                        "baseline",
+                        Text(
+                            what="the path of a file beside this one",
+                            # Where a pull request that changes it is seen to do so.
+                            pattern=r"(?!/)(?!(.*/)?\.\.(/|$))[^\\]+\.json",
+                            hint='as in baseline = "kernel-actions-baseline.json"',
+                            longest=200,
+                        ),
+                        "File of findings that are known, and fail nothing, from the folder of this file on; "
+                        "`compliance --write-baseline` writes it.",
+                        example="kernel-actions-baseline.json",
+                    ),
+                    Key(
                         "rules",
                         Named(
                             "a rule of compliance",
@@ -483,8 +496,8 @@ class Settings(NamedTuple):
     empty string for none. ``selectors`` are those of ``SELECTORS`` that ``[matrix]`` has. ``allow_untested``
     maps globs of variants' names to why those may go untested; ``test_requirements`` are packages that
     the tests take, and ``test_variables`` the variables that they get. ``severities`` are those of rules of
-    compliance, each with where that is said, and ``waivers`` what is accepted of their findings.
-    ``changes_plan`` and ``changes_ignore`` are the globs of ``[changes]``.
+    compliance, each with where that is said, ``waivers`` what is accepted of their findings, and ``baseline``
+    the file of those that are known. ``changes_plan`` and ``changes_ignore`` are the globs of ``[changes]``.
     """
 
     demo: str | None = None
@@ -500,6 +513,7 @@ class Settings(NamedTuple):
     waivers: tuple[Waiver, ...] = ()
     changes_plan: tuple[PathGlob, ...] = ()
     changes_ignore: tuple[PathGlob, ...] = ()
+    baseline: Path | None = None
 
     def limit(self, backend: str) -> Limits:
         """The limits of a job of ``backend``: its own, else those of all."""
@@ -621,7 +635,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _compliance(file: TomlFile) -> dict[str, Any]:
     section = file.values["compliance"]
+    named = {"baseline": file.path.parent / section["baseline"]} if "baseline" in section else {}
     return {
+        **named,
         "severities": {
             name: (rule["severity"], file.place(("compliance", "rules", name)))
             for name, rule in section.get("rules", {}).items()

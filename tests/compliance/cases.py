@@ -865,7 +865,6 @@ BREAKS |= {
     ],
     "metadata-digest": [
         (added(f"{VARIANT}/extra.py", ""), "extra.py:: is not in the digest"),
-        (signed(digest=None), "metadata.json:: there is no digest"),
         (
             lambda kernel, _: (kernel / VARIANT / "_ops.py").unlink(),
             "metadata.json:2: the digest lists _ops.py, which is not there",
@@ -1323,8 +1322,6 @@ KEEPS |= {
         ),
     ],
     "metadata-digest": [
-        # A builder that writes none.
-        locked_at(BEFORE_DIGESTS, signed(digest=None)),
         added(f"{VARIANT}/metadata.json.sigstore", "{}"),
         added(f"{VARIANT}/__pycache__/a.pyc", ""),
         linked("/etc/hostname"),

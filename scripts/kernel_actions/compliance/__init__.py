@@ -23,14 +23,15 @@ when they are first used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_actions.compliance import flake, kernel, manifest, policy, source
+from kernel_actions.compliance import checking
+from kernel_actions.compliance.checking import Checked, Request
 from kernel_actions.compliance.engine import Finding, Report
-from kernel_actions.compliance.kernel import Kernel
-from kernel_actions.errors import EXIT_DONE, EXIT_KERNEL_FAILED, Place, WrongInput
+from kernel_actions.errors import EXIT_DONE, EXIT_KERNEL_FAILED, WrongInput
 
 if TYPE_CHECKING:
     from kernel_actions import built
@@ -39,35 +40,32 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "Report", "check", "check_folders", "run", "variant_folders"]
 
 _FRAMEWORKS = ("torch", "tvm-ffi")
-# The first digits of the rules' numbers.
-_SOURCE_FAMILIES = "123"
-_CHANGES_FAMILY = "4"
-_VARIANT_FAMILIES = "567"
-_WORKFLOWS_FAMILY = "8"
 
 
-def check_options(options: Options) -> list[Path]:
-    """The folders of the variants to check. Raises ``WrongInput`` when there is nothing to check."""
-    _check_kernel(options.kernel_dir)
+def check_options(options: Options) -> list[Checked]:
+    """The kernels to check, with the folders of their variants.
+
+    Raises ``WrongInput`` when there is nothing to check.
+    """
+    kernels = options.kernel_dirs
+    if options.discover:
+        from kernel_actions.matrix import monorepo
+
+        kernels = monorepo.discover(Path(options.discover))
+    for kernel_dir in kernels:
+        checking.check_kernel(kernel_dir)
     if options.source_only:
-        return []
-    build_dir = options.kernel_dir / options.build_dir
-    folders = variant_folders(build_dir)
-    if not folders:
+        return [Checked(kernel_dir) for kernel_dir in kernels]
+    found = [
+        Checked(kernel_dir, tuple(variant_folders(kernel_dir / options.build_dir))) for kernel_dir in kernels
+    ]
+    if not any(one.variants for one in found):
+        what = f"{kernels[0] / options.build_dir} has" if len(kernels) == 1 else "no kernel has"
         raise WrongInput(
-            f"{build_dir} has no built variant",
+            f"{what} no built variant" if len(kernels) == 1 else f"{what} a built variant",
             repair="build one first, or check the sources alone with --source-only",
         )
-    return folders
-
-
-def _check_kernel(kernel_dir: Path) -> None:
-    if not (kernel_dir / "build.toml").exists():
-        raise WrongInput(
-            "there is no such file",
-            where=Place(kernel_dir / "build.toml"),
-            repair="give the folder of a kernel in the kernel-builder format",
-        )
+    return found
 
 
 def run(options: Options) -> int:
@@ -77,15 +75,35 @@ def run(options: Options) -> int:
     """
     from kernel_actions.compliance import report
 
-    kernel_dir = options.kernel_dir
-    folders = check_options(options)
-    found = check_folders(
-        kernel_dir, folders, base=options.base, complete=options.complete, workflows=not options.source_only
+    kernels = check_options(options)
+    request = Request(
+        base=options.base,
+        complete=options.complete,
+        workflows=not options.source_only,
+        baseline=Path(options.baseline) if options.baseline else None,
     )
+    if options.write_baseline:
+        return _write_baseline(kernels, request, Path(options.write_baseline))
+    found = checking.check(kernels, request)
     if options.sarif:
         report.write_sarif(found, Path(options.sarif))
     report.show(found, options.format)
     return EXIT_DONE if found.is_passed else EXIT_KERNEL_FAILED
+
+
+def _write_baseline(kernels: Sequence[Checked], request: Request, path: Path) -> int:
+    from kernel_actions import console
+    from kernel_actions.compliance import baseline
+
+    request = replace(request, base="", uses_baseline=False)
+    reports = checking.each(kernels, request)
+    looked_at = [
+        (one.kernel_dir, checking.families(one, request), [folder.name for folder in one.variants])
+        for one in kernels
+    ]
+    count = baseline.write(path, [finding for report in reports for finding in report.findings], looked_at)
+    console.say(f"kernel-actions: {console.counted(count, 'finding')} in {path}")
+    return EXIT_DONE
 
 
 def check(
@@ -113,23 +131,7 @@ def check_folders(
     With ``base``, a reference of git, what differs from it is checked too; with ``complete`` all variants
     that a release publishes have to be there; with ``workflows`` those of the repository are checked.
     """
-    _check_kernel(kernel_dir)
-    sources = kernel.read(kernel_dir)
-    findings = list(_check_sources(sources))
-    families = _SOURCE_FAMILIES
-    if base:
-        findings += _check_changes(sources, base)
-        families += _CHANGES_FAMILY
-    for folder in folders:
-        findings += _check_variant(folder, sources)
-    if folders or complete:
-        findings += _check_set(sources, folders, complete)
-        findings += _check_card(sources)
-        families += _VARIANT_FAMILIES
-    if workflows and (found := _check_workflows(kernel_dir)) is not None:
-        findings += found
-        families += _WORKFLOWS_FAMILY
-    return policy.apply(findings, kernel_dir, families, [folder.name for folder in folders])
+    return checking.check([Checked(kernel_dir, tuple(folders))], Request(base, complete, workflows))
 
 
 def variant_folders(build_dir: Path) -> list[Path]:
@@ -144,53 +146,3 @@ def variant_folders(build_dir: Path) -> list[Path]:
         and not folder.name.startswith(".")
         and (folder.name.startswith(_FRAMEWORKS) or (folder / "metadata.json").exists())
     ]
-
-
-def _check_sources(sources: Kernel) -> Iterator[Finding]:
-    for family in (manifest.RULES, flake.RULES, source.RULES):
-        yield from family.check(sources, sources.where)
-
-
-def _check_changes(sources: Kernel, base: str) -> Iterator[Finding]:
-    # Here, as most runs compare nothing.
-    from kernel_actions.compliance import changes, pull_request
-
-    request = pull_request.PullRequest(sources, changes.read(sources.directory, base))
-    yield from pull_request.RULES.check(request, sources.where)
-
-
-def _check_set(sources: Kernel, folders: Sequence[Path], complete: bool) -> Iterator[Finding]:
-    from kernel_actions.compliance import layout
-
-    yield from layout.SET_RULES.check(layout.Built(sources, tuple(folders), complete), sources.where)
-
-
-def _check_card(sources: Kernel) -> Iterator[Finding]:
-    from kernel_actions.compliance import card
-
-    found = card.read(sources)
-    if found is not None:
-        yield from card.RULES.check(found, found.where)
-
-
-def _check_workflows(kernel_dir: Path) -> list[Finding] | None:
-    """The findings of zizmor; ``None`` where it has nothing to look at, or is not there."""
-    from kernel_actions.compliance import workflows
-
-    found = workflows.read(kernel_dir)
-    return None if found is None else list(workflows.RULES.check(found, found.where))
-
-
-def _check_variant(folder: Path, sources: Kernel) -> Iterator[Finding]:
-    # Here, as a bare Python has no use for them.
-    from kernel_actions.compliance import binary, layout, metadata, variant
-
-    if folder.is_symlink():
-        # What it leads to is another variant, or anything.
-        yield from layout.LINK_RULES.check(folder, Place(folder), folder.name)
-        return
-    read = variant.read(folder, sources.manifest, sources.output)
-    for family in (layout.RULES, metadata.RULES):
-        yield from family.check(read, read.where, folder.name)
-    for one in binary.binaries(read):
-        yield from binary.RULES.check(one, one.where, folder.name)

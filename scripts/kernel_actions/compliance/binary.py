@@ -263,8 +263,12 @@ def binaries(variant: Variant) -> Iterator[Binary]:
             yield read(entry.path, variant.name, variant)
 
 
-def read(path: Path, name: VariantName | None, variant: Variant | None = None) -> Binary:
-    """Read the extension ``path`` of a variant of that name."""
+def check_checker() -> None:
+    """Raises ``WrongSurroundings`` when the ABI checker is not installed."""
+    _checker()
+
+
+def _checker() -> Any:
     try:
         from kernel_abi_check import ObjectFile
     except ModuleNotFoundError as error:
@@ -272,6 +276,12 @@ def read(path: Path, name: VariantName | None, variant: Variant | None = None) -
             "the Python package kernel-abi-check is not installed",
             repair="python -m pip install kernel-abi-check",
         ) from error
+    return ObjectFile
+
+
+def read(path: Path, name: VariantName | None, variant: Variant | None = None) -> Binary:
+    """Read the extension ``path`` of a variant of that name."""
+    ObjectFile = _checker()
 
     def checked(data: bytes) -> Any:
         """The checker's view of what is no file."""

@@ -6,8 +6,9 @@ A rule is one small function, which yields a ``Problem`` for each thing that bre
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -20,14 +21,17 @@ Subject = TypeVar("Subject")
 Function = Callable[[Subject], Iterable["Problem"]]
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "rules.toml"
-# What is checked comes from a pull request: whatever there is of it, a report stays readable.
+# What is checked comes from a pull request: whatever there is of it, a report stays readable. More are looked
+# at than are told, as some of them may be known.
 MOST_FINDINGS = 20
+_MOST_LOOKED_AT = 200
 _LONGEST_MESSAGE = 500
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: its number and its short name, and what is said to who breaks it."""
+    """A rule: its number and its short name, and what is said to who breaks it. What breaks one of the
+    ``scope`` ``repository`` is the same in each of its kernels, and told once."""
 
     id: str
     slug: str
@@ -36,6 +40,7 @@ class Rule:
     reason: str
     repair: str
     link: str
+    scope: Literal["kernel", "repository"] = "kernel"
 
 
 @lru_cache(maxsize=1)
@@ -48,11 +53,13 @@ def rules() -> Mapping[str, Rule]:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a rule's function found. An empty ``repair`` stands for the rule's own."""
+    """What a rule's function found. An empty ``repair`` stands for the rule's own. ``key`` is what stays the
+    same of the message as long as the problem does, such as without a number of days; empty: all of it."""
 
     message: str
     where: Place
     repair: str = ""
+    key: str = ""
 
     @classmethod
     def of(cls, error: KernelActionsError, where: Place) -> Problem:
@@ -63,13 +70,14 @@ class Problem:
 @dataclass(frozen=True)
 class Finding:
     """A broken rule: ``message`` says how, ``where`` in which file. ``variant`` is the name of the built
-    variant that it is about, and empty for the sources."""
+    variant that it is about, and empty for the sources. ``key`` is what stays the same of the message."""
 
     rule: Rule
     message: str
     where: Place
     repair: str
     variant: str
+    key: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The finding for programs."""
@@ -104,6 +112,18 @@ class Waived:
 
 
 @dataclass(frozen=True)
+class Known:
+    """A finding that was there before, which fails nothing: ``since`` says where it is known from."""
+
+    finding: Finding
+    since: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The known finding for programs."""
+        return {**self.finding.as_json(), "known": self.since}
+
+
+@dataclass(frozen=True)
 class Changed:
     """A rule whose severity kernel-actions.toml changes: ``rule`` has the new one."""
 
@@ -119,8 +139,9 @@ class Changed:
 class Report:
     """All findings, in the order of their places; ``variants`` are the names of those that were checked.
 
-    ``waived`` are the findings that count for nothing, and ``changed`` the rules with another severity.
-    ``day`` is the one by which ages are counted and waivers end, and empty for today.
+    ``waived`` are the findings that count for nothing, ``known`` those that were there before, and
+    ``changed`` the rules with another severity. ``day`` is the one by which ages are counted and waivers end,
+    and empty for today. ``kernels`` is the number of those that were checked.
     """
 
     findings: tuple[Finding, ...]
@@ -128,6 +149,8 @@ class Report:
     waived: tuple[Waived, ...] = ()
     changed: tuple[Changed, ...] = ()
     day: str = ""
+    known: tuple[Known, ...] = ()
+    kernels: int = 1
 
     @classmethod
     def of(
@@ -137,10 +160,19 @@ class Report:
         waived: Iterable[Waived] = (),
         changed: Iterable[Changed] = (),
         day: str = "",
+        known: Iterable[Known] = (),
+        kernels: int = 1,
     ) -> Report:
         """The report on ``findings``, which may come in any order."""
-        ordered = tuple(sorted(waived, key=lambda one: _order(one.finding)))
-        return cls(tuple(sorted(findings, key=_order)), tuple(variants), ordered, tuple(changed), day)
+        return cls(
+            findings=tuple(sorted(findings, key=_order)),
+            variants=tuple(variants),
+            waived=tuple(sorted(waived, key=lambda one: _order(one.finding))),
+            changed=tuple(changed),
+            day=day,
+            known=tuple(sorted(known, key=lambda one: _order(one.finding))),
+            kernels=kernels,
+        )
 
     @property
     def errors(self) -> int:
@@ -162,12 +194,15 @@ class Report:
         """The outcome in one line."""
         names = (("error", self.errors), ("warning", self.warnings))
         counts = " and ".join(console.counted(count, name) for name, count in names if count) or "no findings"
-        checked = "the sources"
+        checked = "the sources" if self.kernels == 1 else f"the sources of {self.kernels} kernels"
         if self.variants:
             checked += f" and {console.counted(len(self.variants), 'variant')}"
+        known = f", {len(self.known)} more known" if self.known else ""
         waived = f", {len(self.waived)} more waived" if self.waived else ""
         day = f", as of {self.day}" if self.day else ""
-        return f"{'compliant' if self.is_passed else 'not compliant'}: {counts} in {checked}{waived}{day}"
+        return (
+            f"{'compliant' if self.is_passed else 'not compliant'}: {counts} in {checked}{known}{waived}{day}"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The report for programs."""
@@ -177,6 +212,7 @@ class Report:
             "warnings": self.warnings,
             "variants": list(self.variants),
             "findings": [one.as_json() for one in self.findings],
+            "known": [one.as_json() for one in self.known],
             "waived": [one.as_json() for one in self.waived],
             "day": self.day or None,
             "severities": {one.rule.id: one.rule.severity for one in self.changed},
@@ -207,15 +243,31 @@ class Family(Generic[Subject]):
         for slug, function in self.functions.items():
             rule = rules()[slug]
             for count, problem in enumerate(_problems(function, subject, where)):
-                is_last = count == MOST_FINDINGS
+                is_last = count == _MOST_LOOKED_AT
                 if is_last:
-                    problem = Problem(f"there is more of this: only {MOST_FINDINGS} are listed", where)
-                message = printable(problem.message)
-                if len(message) > _LONGEST_MESSAGE:
-                    message = message[:_LONGEST_MESSAGE] + "…"
-                yield Finding(rule, message, problem.where, problem.repair or rule.repair, variant)
+                    problem = Problem(f"there is more of this: only {count} were looked at", where)
+                message = _cut(printable(problem.message))
+                key = _cut(printable(problem.key)) or message
+                yield Finding(rule, message, problem.where, problem.repair or rule.repair, variant, key)
                 if is_last:
                     break
+
+
+def told(findings: Iterable[Finding], where: Place) -> Iterator[Finding]:
+    """Of each rule and variant so many of ``findings`` that somebody reads them; ``where`` is of the rest."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in findings:
+        kind = (one.rule.id, one.variant)
+        counts[kind] += 1
+        if counts[kind] <= MOST_FINDINGS:
+            yield one
+        elif counts[kind] == MOST_FINDINGS + 1:
+            message = f"there is more of this: only {MOST_FINDINGS} are listed"
+            yield replace(one, message=message, where=where, key=message)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "…"
 
 
 def _problems(function: Function[Subject], subject: Subject, where: Place) -> Iterator[Problem]:

@@ -26,6 +26,7 @@ _LARGEST = 1_000_000
 # The public cache of the builder, and the key that signs what is in it: nix/configuration.py.
 _CACHE, _CACHE_NAME = "huggingface.cachix.org", "huggingface.cachix.org-1:"
 _CACHE_KEY = "huggingface.cachix.org-1:ynTPbLS0W8ofXd9fDjk1KvoFky9K2jhxe6r4nXAkc/o="
+_READ_BY_NIX = ("build.toml", "flake.nix", "flake.lock")
 
 
 @RULES.rule
@@ -65,7 +66,8 @@ def flake_age(kernel: Kernel) -> Iterator[Problem]:
         return
     days = (clock.today() - _EPOCH).days - made // _DAY
     if days > OLDEST:
-        yield Problem(f"the builder's revision is {days} days old", _revision_place(kernel, found))
+        key = "the builder's revision is old"
+        yield Problem(f"the builder's revision is {days} days old", _revision_place(kernel, found), key=key)
 
 
 @RULES.rule
@@ -83,18 +85,19 @@ def flake_torch(kernel: Kernel) -> Iterator[Problem]:
         newest = _newest_torch().get(backend, torch)
         if nix_version.compare(torch, newest) < 0:
             what = f"the newest Torch with a variant for {backend} is {torch}, and there is {newest}"
-            yield Problem(what, _where(kernel))
+            yield Problem(what, _where(kernel), key=f"there is a newer Torch for {backend}")
 
 
 @RULES.rule
 def flake_committed(kernel: Kernel) -> Iterator[Problem]:
-    if git.state(kernel.directory) is None:
-        return
-    tracked = git.tracked(kernel.directory)
-    for name in ("build.toml", "flake.nix", "flake.lock"):
-        path = kernel.directory / name
-        if path.exists() and name not in tracked:
-            yield Problem("is not in git, so that the builder does not see it", Place(path))
+    names = [name for name in _READ_BY_NIX if (kernel.directory / name).exists()]
+    tracked = git.tracked(kernel.directory, *names) if names else frozenset()
+    left = [name for name in names if name not in tracked]
+    # Most have all of them there, and git is asked once.
+    if left and git.state(kernel.directory) is not None:
+        for name in left:
+            what = "is not in git, so that the builder does not see it"
+            yield Problem(what, Place(kernel.directory / name))
 
 
 @RULES.rule

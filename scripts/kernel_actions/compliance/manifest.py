@@ -65,7 +65,9 @@ def manifest_required(kernel: Kernel) -> Iterator[Problem]:
     for where, reasons in missing.items():
         (name, reason), *others = reasons.items()
         more = f", and {console.counted(len(others), 'other variant')}" if others else ""
-        yield Problem(f"{name} is not published{more}: {reason}", where or kernel.where)
+        # Which variants those are is up to the builder.
+        key = f"variants are not published: {reason}"
+        yield Problem(f"{name} is not published{more}: {reason}", where or kernel.where, key=key)
 
 
 @RULES.rule

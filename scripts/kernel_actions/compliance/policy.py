@@ -14,7 +14,20 @@ from pathlib import Path
 
 from kernel_actions import schema, settings
 from kernel_actions.compliance import clock
-from kernel_actions.compliance.engine import Changed, Family, Finding, Problem, Report, Rule, Waived, rules
+from kernel_actions.compliance.baseline import Baseline
+from kernel_actions.compliance.before import Before
+from kernel_actions.compliance.engine import (
+    Changed,
+    Family,
+    Finding,
+    Known,
+    Problem,
+    Report,
+    Rule,
+    Waived,
+    rules,
+)
+from kernel_actions.compliance.known import Identity
 from kernel_actions.errors import Place
 from kernel_actions.settings import Settings, Waiver
 
@@ -25,13 +38,16 @@ _FAMILY = 2
 @dataclass(frozen=True)
 class Policy:
     """What is said about the rules, and on which day. ``used`` are the waivers that waived something;
-    ``families`` those whose rules were checked, and ``variants`` the names of the variants that were."""
+    ``families`` those whose rules were checked, and ``variants`` the names of the variants that were.
+    ``stale`` are the entries of the ``baseline`` that nothing was found for."""
 
     said: Settings
     today: str
     families: Collection[str]
     variants: Collection[str]
     used: Collection[Waiver] = ()
+    baseline: Baseline | None = None
+    stale: Collection[Identity] = ()
 
 
 RULES: Family[Policy] = Family()
@@ -68,12 +84,27 @@ def policy_rule(policy: Policy) -> Iterator[Problem]:
             yield Problem(f"{name} is {first}, which has a severity already", where, "remove one of the two")
 
 
-def apply(
-    findings: Iterable[Finding], kernel_dir: Path, families: Collection[str], variants: Collection[str]
-) -> Report:
-    """The report on ``findings``, as kernel-actions.toml says.
+@RULES.rule
+def policy_baseline(policy: Policy) -> Iterator[Problem]:
+    for entry in policy.stale if policy.baseline is not None else ():
+        assert policy.baseline is not None
+        what = f"{entry.path} breaks {entry.rule} no longer: {entry.what}"
+        repair = f"take it out: kernel-actions compliance --write-baseline {policy.baseline.path}"
+        yield Problem(what, policy.baseline.place(entry), repair)
 
-    Raises ``WrongInput`` when that cannot be read.
+
+def apply(
+    findings: Iterable[Finding],
+    kernel_dir: Path,
+    families: Collection[str],
+    variants: Collection[str],
+    before: Before | None = None,
+    baseline: Baseline | None = None,
+) -> Report:
+    """The report on ``findings``, as kernel-actions.toml says. What was there ``before``, and what the
+    ``baseline`` lists, is known.
+
+    Raises ``WrongInput`` when kernel-actions.toml cannot be read.
     """
     said = settings.load(kernel_dir)
     today = clock.today().isoformat()
@@ -89,10 +120,29 @@ def apply(
         else:
             used.add(waiver)
             waived.append(Waived(finding, waiver.reason, waiver.until, waiver.where))
-    policy = Policy(said, today, families, variants, used)
-    for finding in RULES.check(policy, Place(kernel_dir / settings.FILE_NAME)):
+    known: list[Known] = []
+    if baseline is not None:
+        # Before the other: an entry is not stale as what it lists was there before, too.
+        left = _part(baseline.part(left), str(baseline.path), known)
+    if before is not None:
+        left = _part(before.part(left), before.reference, known)
+    where = Place(kernel_dir / settings.FILE_NAME)
+    stale = baseline.stale(kernel_dir, families, variants) if baseline is not None else []
+    for finding in RULES.check(Policy(said, today, families, variants, used, baseline, stale), where):
         left.append(_with_severity(finding, severities))
-    return Report.of(left, variants, waived, severities.values(), today if clock.is_set() else "")
+    day = today if clock.is_set() else ""
+    return Report.of(left, variants, waived, severities.values(), day, known)
+
+
+def _part(findings: Iterable[tuple[Finding, bool]], since: str, known: list[Known]) -> list[Finding]:
+    """Those of ``findings`` that are not known; the others are added to ``known``."""
+    left = []
+    for finding, is_known in findings:
+        if is_known:
+            known.append(Known(finding, since))
+        else:
+            left.append(finding)
+    return left
 
 
 def find_rule(name: str) -> Rule | None:

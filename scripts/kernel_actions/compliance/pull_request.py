@@ -190,9 +190,21 @@ def pull_request_api_replaced(request: PullRequest) -> Iterator[Problem]:
 
 @RULES.rule
 def pull_request_policy(request: PullRequest) -> Iterator[Problem]:
+    baseline = _baseline(request.kernel.directory)
     for change in request.comparison.changes:
         if change.name.rpartition("/")[2] == settings.FILE_NAME:
             yield Problem("changes which rules count, or what else this suite does", change.where)
+        elif baseline is not None and os.path.abspath(change.path) == baseline:
+            yield Problem("changes which findings are known", change.where)
+
+
+def _baseline(kernel_dir: Path) -> str | None:
+    """The path of the file of known findings, if kernel-actions.toml names one."""
+    try:
+        path = settings.load(kernel_dir).baseline
+    except WrongInput:
+        return None  # It is told before.
+    return None if path is None else os.path.abspath(path)
 
 
 def _api_problem(request: PullRequest, difference: Difference) -> Problem:

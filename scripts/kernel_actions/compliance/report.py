@@ -18,6 +18,9 @@ _MOST_ROWS = 200
 # The runner takes 1 MiB for all outputs of a job.
 _LARGEST_OUTPUT = 500_000
 _HEADER = ("rule", "severity", "where", "what")
+_KNOWN_HEADER = ("known", "where", "what", "since")
+# Of those the table on a terminal has some only.
+_MOST_KNOWN = 20
 _WAIVED_HEADER = ("waived", "where", "what", "until", "why")
 
 
@@ -32,6 +35,8 @@ def table(report: Report) -> str:
     if report.findings:
         parts.append(console.table(_HEADER, _rows(report)))
         parts.append("\n".join(f"{rule}: {repair}" for rule, repair in _repairs(report)))
+    if report.known:
+        parts.append(console.table(_KNOWN_HEADER, _known_rows(report, _MOST_KNOWN)))
     if report.waived:
         parts.append(console.table(_WAIVED_HEADER, _waived_rows(report)))
     if report.changed:
@@ -100,6 +105,15 @@ def _rows(report: Report) -> list[tuple[str, str, str, str]]:
     return [*rows, ("…", "", "", f"{left_out} more")] if left_out else rows
 
 
+def _known_rows(report: Report, most: int) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for one in report.known[:most]:
+        found = one.finding
+        rows.append((found.rule.id, str(found.where), found.message, one.since))
+    left_out = len(report.known) - len(rows)
+    return [*rows, ("…", "", f"{left_out} more", "")] if left_out else rows
+
+
 def _waived_rows(report: Report) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for one in report.waived[:_MOST_ROWS]:
@@ -136,11 +150,13 @@ def _markdown(report: Report) -> str:
     verdict: markdown.Verdict = (
         "failed" if not report.is_passed else "warned" if report.warnings else "passed"
     )
+    known = markdown.table(_KNOWN_HEADER, _known_rows(report, _MOST_ROWS))
     waived = markdown.table(_WAIVED_HEADER, _waived_rows(report))
     return markdown.join(
         markdown.heading(verdict, report.verdict[0].upper() + report.verdict[1:]),
         markdown.table(_HEADER, _rows(report)) if report.findings else "",
         markdown.table(("rule", "what to do"), _repairs(report)) if report.findings else "",
+        markdown.details(f"{len(report.known)} known", known) if report.known else "",
         markdown.details(f"{len(report.waived)} waived", waived) if report.waived else "",
         markdown.lines(str(changed) for changed in report.changed),
     )

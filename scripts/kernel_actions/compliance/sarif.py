@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kernel_actions import __version__
-from kernel_actions.compliance.engine import Finding, Report, Rule, Waived, rules
+from kernel_actions.compliance.engine import Finding, Known, Report, Rule, Waived, rules
 from kernel_actions.errors import Place
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -28,6 +28,7 @@ def document(report: Report, root: Path) -> dict[str, Any]:
     findings = sorted(report.findings, key=lambda one: one.rule.severity != "error")
     shown = findings if len(findings) > MOST_RESULTS else report.findings
     results = [_result(one, numbers, root) for one in shown[:MOST_RESULTS]]
+    results += [_known(one, numbers, root) for one in report.known[: MOST_RESULTS - len(results)]]
     results += [_waived(one, numbers, root) for one in report.waived[: MOST_RESULTS - len(results)]]
     run = {
         "tool": {
@@ -59,7 +60,7 @@ def _descriptor(rule: Rule) -> dict[str, Any]:
 def _result(finding: Finding, numbers: dict[str, int], root: Path) -> dict[str, Any]:
     path = _address(finding.where.path, root)
     # The same finding in the next commit is the same one, on whichever line it is then.
-    told = "\0".join((finding.rule.id, path, finding.message, finding.variant))
+    told = "\0".join((finding.rule.id, path, finding.key or finding.message, finding.variant))
     return {
         "ruleId": finding.rule.id,
         "ruleIndex": numbers[finding.rule.id],
@@ -69,6 +70,15 @@ def _result(finding: Finding, numbers: dict[str, int], root: Path) -> dict[str, 
         "partialFingerprints": {"finding/v1": hashlib.sha256(os.fsencode(told)).hexdigest()},
         "properties": {"variant": finding.variant} if finding.variant else {},
     }
+
+
+def _known(one: Known, numbers: dict[str, int], root: Path) -> dict[str, Any]:
+    suppression = {
+        "kind": "external",
+        "status": "accepted",
+        "justification": f"known: it is in {one.since}",
+    }
+    return {**_result(one.finding, numbers, root), "suppressions": [suppression]}
 
 
 def _waived(one: Waived, numbers: dict[str, int], root: Path) -> dict[str, Any]:

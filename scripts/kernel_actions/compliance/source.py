@@ -229,7 +229,7 @@ def _needed(kernel: Kernel, package: str, what: str, repair: str) -> Iterator[Pr
     found = [file.place(node) for file, node in kernel_tests.needed_imports(kernel.tests, package)]
     if found:
         more = f", as {console.counted(len(found) - 1, 'more file')} of tests do" if found[1:] else ""
-        yield Problem(f"{what}, which the locked builder's tests do not find{more}", found[0], repair)
+        yield Problem(f"{what}, which the locked builder's tests do not find{more}", found[0], repair, what)
 
 
 @RULES.rule

@@ -67,13 +67,18 @@ def workflows_advice(workflows: Workflows) -> Iterator[Problem]:
     yield from _problems(workflows, is_worst=False)
 
 
-def read(kernel_dir: Path) -> Workflows | None:
-    """What zizmor says about the workflows around the kernel; ``None`` without any, and without zizmor.
+def root_of(kernel_dir: Path) -> Path:
+    """The folder of the repository around the kernel, whose workflows are checked with it."""
+    state = git.state(kernel_dir)
+    return state.root if state is not None else kernel_dir
+
+
+def read(root: Path) -> Workflows | None:
+    """What zizmor says about the workflows of the repository in ``root``; ``None`` without any, and without
+    zizmor.
 
     Raises ``WrongSurroundings`` when it takes too long.
     """
-    state = git.state(kernel_dir)
-    root = state.root if state is not None else kernel_dir
     folder = root / FOLDER
     program = find_program()
     if program is None or not (folder / "workflows").is_dir():
