@@ -188,6 +188,16 @@ def waived(rule: str, days: int, more: str = "") -> Change:
     return added("kernel-actions.toml", text + more)
 
 
+def baseline(entry: str) -> Change:
+    """A baseline that lists ``entry``, or nothing, and that kernel-actions.toml names."""
+
+    def change(kernel: Path, _: dict[str, str]) -> None:
+        write(kernel / "known.json", f'{{"version": 1, "findings": [\n\n{entry}\n]}}\n')
+        write(kernel / "kernel-actions.toml", '[compliance]\nbaseline = "known.json"\n')
+
+    return change
+
+
 def workflow(old: str = "", new: str = "") -> Change:
     """A workflow that is as it should be, but for a text."""
     assert old in WORKFLOW
@@ -776,6 +786,12 @@ BREAKS |= {
     "policy-unused": [
         (waived("KA302", 0), "kernel-actions.toml:1: the waiver of KA302 waives nothing"),
     ],
+    "policy-baseline": [
+        (
+            baseline('{"rule": "KA302", "path": "torch-ext/tiny_scale/__init__.py", "what": "no __all__"}'),
+            "known.json:3: torch-ext/tiny_scale/__init__.py breaks KA302 no longer: no __all__",
+        ),
+    ],
     "policy-rule": [
         (waived("source-al", 9), "kernel-actions.toml:1: source-al is no rule"),
         (
@@ -1008,6 +1024,11 @@ KEEPS |= {
         # One that is over, and one for variants that are not here.
         waived("KA302", -1),
         waived("KA705", 0, 'variant = "*-rocm*"\n'),
+    ],
+    "policy-baseline": [
+        baseline(""),
+        # Of a variant that is not checked here.
+        baseline('{"rule": "KA705", "path": "build/x", "what": "so", "variant": "torch-cpu"}'),
     ],
     "policy-rule": [waived("KA302", 0), waived("source-all", 0)],
     "manifest-readable": [edited("build.toml", "version = 3", "version = 3 # three")],

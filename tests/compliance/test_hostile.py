@@ -167,7 +167,8 @@ def test_a_listing_of_too_many_files_is_cut(kernel: Path, monkeypatch: pytest.Mo
     ]
     found = said(report, "layout-bytecode")
     assert len(found) == MOST_FINDINGS + 1
-    assert found.count(f"{NAME}:: there is more of this: only {MOST_FINDINGS} are listed") == 1
+    more = [one for one in found if one.endswith(f": there is more of this: only {MOST_FINDINGS} are listed")]
+    assert len(more) == 1
 
 
 DEEP = {
@@ -187,10 +188,10 @@ def test_what_is_nested_deeply_is_looked_at_or_a_finding(what: str, kernel: Path
         f'__all__ = ["twice"]\nif {text}:\n    import numpy\nlib.impl({text})\n'
         f"@{text}\ndef twice(x: {text} = {text}): pass\nlib.register_fake({text})\n",
     )
-    # Where Python itself cannot parse it, that is the finding.
+    # Where Python itself cannot parse it, that is the finding. What a condition guards is no certain error.
     slugs = {one.rule.slug for one in check(kernel).findings if not one.variant}
-    assert slugs <= {"source-imports", "source-readable", "source-fake"}, slugs
-    assert slugs & {"source-imports", "source-readable"}
+    assert slugs <= {"source-later-imports", "source-readable", "source-fake"}, slugs
+    assert slugs & {"source-later-imports", "source-readable"}
 
 
 def test_a_rule_that_runs_out_of_depth_is_a_finding(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,5 +334,6 @@ def test_what_keeps_a_rule_from_looking_is_a_finding(kernel: Path, monkeypatch: 
 
 def test_the_marker_is_the_one_of_the_tests() -> None:
     from kernel_actions import test
+    from kernel_actions.compliance import kernel_tests
 
-    assert source.MARKER == test.MARKER
+    assert kernel_tests.MARKER == test.MARKER

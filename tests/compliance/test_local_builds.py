@@ -48,6 +48,6 @@ def test_a_build_outside_of_git_is_a_warning(tmp_path: Path) -> None:
     build.build(folder)
     report = compliance.check(folder, built.find(folder / "build"))
     assert said(report, "metadata-provenance") == [
-        "metadata.json:20: does not say which commit it was built from"
+        "metadata.json:19: does not say which commit it was built from"
     ]
     assert {one.rule.slug for one in report.findings if one.variant} == {"metadata-provenance"}

@@ -109,7 +109,8 @@ def metadata_namespace(variant: Variant) -> Iterator[Problem]:
     tree = files.parse_python(path, files.read(path, _LARGEST_OPS))
     # Noarch variants of the builder put the name together when they are loaded, from its parts.
     prefix = f"_{variant.metadata['name'].replace('-', '_')}_{variant.backend}_"
-    wanted = {variant.id, variant.id.removeprefix(prefix)}
+    unique = variant.id.removeprefix(prefix)
+    wanted = {variant.id, unique, f"_{unique}"}
     if not any(_says(node, wanted) for node in ast.walk(tree)):
         yield Problem(f"does not load the operators of {variant.id}", Place(path))
 
