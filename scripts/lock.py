@@ -15,6 +15,8 @@ from pathlib import Path
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 PURPOSES = ("hub", "loader", "serve", "check", "kernel", "dev")
+# What tests take by name: locked without what it requires, which follows the Torch of a variant.
+CONSTRAINTS = "tests"
 # The part of a wheel's name that tells its platform, by the name of ours for that. Others have pip.
 PLATFORMS = {
     "linux-x86_64-gnu": "manylinux_2_17_x86_64",
@@ -29,12 +31,13 @@ PLATFORMS = {
 def main() -> int:
     """Lock each purpose for every platform and every Python that the suite supports."""
     uv = Path(sysconfig.get_path("scripts")) / "uv"
-    for purpose in PURPOSES:
+    for purpose in (*PURPOSES, CONSTRAINTS):
+        more = ["--no-deps"] if purpose == CONSTRAINTS else []
         subprocess.run(
             [
                 uv, "pip", "compile", "--quiet", "--universal", "--python-version", "3.10",
                 "--generate-hashes", "--no-annotate", "--custom-compile-command", "make lock",
-                f"{purpose}.in", "--output-file", f"{purpose}.txt", *sys.argv[1:],
+                f"{purpose}.in", "--output-file", f"{purpose}.txt", *more, *sys.argv[1:],
             ],
             cwd=REQUIREMENTS,
             check=True,

@@ -29,6 +29,19 @@ def test_passing(kernel: Path, tmp_path: Path) -> None:
     assert after - set(before) == {new, kernel / "tests" / "test_tiny.py"}
 
 
+def test_a_kernel_whose_tests_have_no_marker_is_tested_by_all_of_them(tmp_path: Path, native: Path) -> None:
+    """As the template of `kernel-builder init` has it."""
+    kernel = make_kernel(tmp_path / "kernel", native)
+    text = "import tiny\ndef test_a(): assert tiny.ANSWER == 42\n"
+    finished = run(kernel, text)
+    assert finished.returncode == 0, finished.errors
+    assert finished.report is not None
+    (note,) = finished.report["notes"]
+    assert note.startswith("no test has the marker kernels_ci, so all of them were run")
+    # What was asked for stays what it is.
+    assert run(kernel, text, "--marker", "other").returncode == 1
+
+
 @pytest.mark.parametrize(
     ("tests", "kind", "counts", "message"),
     [
@@ -36,7 +49,10 @@ def test_passing(kernel: Path, tmp_path: Path) -> None:
             LOADED + "def test_a(): assert 1 == 2\ndef test_b(): pass\n",
             "failed", (1, 1, 0, 0), "test_tiny.py:9: torch-cpu: 1 of 2 tests failed; ", id="failing",
         ),
-        pytest.param("def test_a(): pass\n", "none-selected", (0,) * 4, "0 tests ran", id="none selected"),
+        pytest.param(
+            "# Others of the kernel have the marker kernels_ci.\ndef test_a(): pass\n",
+            "none-selected", (0,) * 4, "0 tests ran", id="none selected",
+        ),
         pytest.param(
             MARKED + "def test_a(): pytest.skip('no card')\n",
             "all-skipped", (0, 0, 1, 0), "nothing was tested, 1 test skipped (no card)",

@@ -92,6 +92,8 @@ class Uv:
         if given.without_index:
             arguments.append("--no-index")
         arguments += _requirements(packages)
+        if packages.constraints is not None:
+            arguments += ["--constraints", str(packages.constraints)]
         if packages.lock is not None and any(self._cache.iterdir()):
             finished = self.run([*arguments, "--offline"], given)
             if finished.returncode == 0:
@@ -118,7 +120,14 @@ class Pip:
         """Install ``packages`` for an environment's interpreter."""
         arguments = [str(python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
         arguments += ["--no-compile", "--progress-bar=off", "--only-binary=:all:"]
-        return _run([*arguments, *_requirements(packages)], _for(packages, self._given).for_pip())
+        arguments += _requirements(packages)
+        with tempfile.TemporaryDirectory(prefix="kernel-actions-") as folder:
+            if packages.constraints is not None:
+                # Where one package has a hash, pip wants one of all: only the versions are left.
+                versions = Path(folder) / "constraints.txt"
+                versions.write_text(_without_hashes(packages.constraints.read_text(encoding="utf-8")))
+                arguments += ["--constraint", str(versions)]
+            return _run(arguments, _for(packages, self._given).for_pip())
 
 
 def _for(packages: Packages, given: Sources) -> Sources:
@@ -138,6 +147,12 @@ def _requirements(packages: Packages) -> list[str]:
     if packages.lock is not None:
         arguments += ["--require-hashes", "-r", str(packages.lock)]
     return [*arguments, *packages.names]
+
+
+def _without_hashes(lock: str) -> str:
+    """The lines of a locked file with their versions and markers alone."""
+    lines = (line.rstrip("\\").strip() for line in lock.splitlines())
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith(("#", "--hash=")))
 
 
 def _run(arguments: Sequence[str | Path], variables: Mapping[str, str]) -> process.Finished:

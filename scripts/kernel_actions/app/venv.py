@@ -52,13 +52,16 @@ _IMPORT_LIMIT = 600.0
 class Packages:
     """Packages that are installed in one step.
 
-    They are those of a ``lock`` file with hashes, or ``names`` with versions. ``index`` is taken in place of
-    the user's, ``further_index`` beside it. ``is_attempt``: others will be tried where this fails, and soon.
+    They are those of a ``lock`` file with hashes, or ``names`` with versions; of those that the file
+    ``constraints`` lists, the versions there are taken, and by uv their hashes are compared. ``index`` is
+    taken in place of the user's, ``further_index`` beside it. ``is_attempt``: others will be tried where this
+    fails, and soon.
     """
 
     title: str
     lock: Path | None = None
     names: tuple[str, ...] = ()
+    constraints: Path | None = None
     index: str = ""
     further_index: str = ""
     with_dependencies: bool = False

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_actions import nix_version, process
@@ -18,9 +18,12 @@ from kernel_actions.app.venv import Packages, Plan
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import Place, WrongInput, WrongSurroundings, printable
 from kernel_actions.manifest import Manifest
+from kernel_actions.test import packages
 
 # PyTorch's own indexes, by what a build of Torch is for: https://pytorch.org/get-started/locally.
 TORCH_INDEX = "https://download.pytorch.org/whl"
+# The versions and hashes of packages that tests take by name.
+_CONSTRAINTS = venv.REQUIREMENTS / "tests.txt"
 # What the tests of any kernel take; the versions are those of the suite's own lock, as far as it has them.
 _COMMON = ("kernels", "numpy", "pytest")
 _PINNED = ("kernels", "pytest")
@@ -58,19 +61,20 @@ class Wanted:
 def plan(variant: BuiltVariant, kernel: Manifest, further: Sequence[str]) -> Wanted:
     """The environment of a variant's tests; ``further`` are the requirements of kernel-actions.toml.
 
-    Raises ``WrongInput`` for a requirement that is more than a name with versions.
+    Raises ``WrongInput`` for a requirement that is more than a name with versions, and as
+    ``packages.needed`` does.
     """
     version = _TORCH.match(variant.name)
     found = _COMPUTE.search(variant.name)
     compute = found[1] if found else {"cpu": "cpu"}.get(variant.backend, "")
-    names = [*_common(), *kernel.all_python_depends(variant.backend), *further]
-    for name in names:
+    for name in further:
         if not _REQUIREMENT.fullmatch(name):
             raise WrongInput(
                 f"the tests' requirement {name!r} is not the name of a package, with versions or without",
                 where=Place(kernel.directory),
                 repair='as in requirements = ["einops>=0.8"]',
             )
+    names = [*_common(), *(one.name for one in packages.needed(kernel, variant.backend, further)), *further]
     index = os.environ.get("KA_TORCH_INDEX") or f"{TORCH_INDEX}/{_index_folder(compute)}"
     return Wanted(f"{version[1]}.{version[2]}" if version else "", compute, index, tuple(sorted(set(names))))
 
@@ -80,12 +84,14 @@ def make(wanted: Wanted) -> Path:
 
     Raises ``WrongSurroundings`` when it cannot be made, or when the index has another Torch.
     """
-    content = json.dumps([wanted.torch_requirement, wanted.index, wanted.requirements])
+    locked = _CONSTRAINTS.read_text(encoding="utf-8")
+    content = json.dumps([wanted.torch_requirement, wanted.index, wanted.requirements, locked])
     # In one step, so that nothing puts another Torch in the place of this. Of the same version a build with a
     # local label, as the PyTorch indexes have them, is preferred.
-    packages = Packages(
+    tests = Packages(
         "Torch and the tests' requirements",
         names=(wanted.torch_requirement, *wanted.requirements),
+        constraints=_CONSTRAINTS,
         # Beside the configured index, which has what Torch requires.
         further_index=wanted.index,
         with_dependencies=True,
@@ -93,7 +99,8 @@ def make(wanted: Wanted) -> Path:
     return venv.make(
         Plan(
             path=venv.mark("tests", content.encode(), holds_token=False),
-            steps=((packages,),),
+            # PyTorch's own index may be out of reach where the user's has the same builds.
+            steps=((replace(tests, is_attempt=True), replace(tests, further_index="")),),
             title="Making an environment for the tests: "
             f"{wanted.torch_requirement} for {wanted.compute or 'any'}",
             repair="KA_TORCH_INDEX names another index for Torch; --environment current takes what is here",

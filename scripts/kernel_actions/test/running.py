@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernel_actions import built, console, digests, manifest, settings
+from kernel_actions.base import files
 from kernel_actions.built import BuiltVariant
 from kernel_actions.errors import KernelFailed, Place, WrongInput, WrongSurroundings, printable
 from kernel_actions.local_builder import sources
@@ -30,6 +31,8 @@ from kernel_actions.test.progress import Progress, junit_with_reason, signal_nam
 
 # The marker that the builder's ciTests select by.
 MARKER = "kernels_ci"
+# In bytes: of a longer file the beginning is looked at.
+_LARGEST_TEST = 10_000_000
 # Seconds that one test, and a whole run, may take unless something else is said.
 TEST_LIMIT = 600.0
 RUN_LIMIT = 3600.0
@@ -97,6 +100,7 @@ def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport
     built.check_intact(variant.path, files)
     check_current(variant, kernel)
     _check_request(kernel_dir, variant, request)
+    request, unmarked = _with_tests(kernel_dir, request)
     # A report is on the last run, also when that comes to no end.
     report_path(variant).unlink(missing_ok=True)
     if request.junit is not None:
@@ -106,7 +110,7 @@ def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport
     empty = TestReport(
         variant.name, variant.digest, 0, 0, 0, 0.0, None, (),
         environment=Surroundings(request.environment), selection=selection, opcheck=request.opcheck,
-        sanitizer=request.sanitizer, files=files, kernel=kernel.name,
+        sanitizer=request.sanitizer, files=files, kernel=kernel.name, notes=unmarked,
     )  # fmt: skip
     report, outcome = _report(kernel_dir, kernel, variant, request, own, empty)
     if report.reason is not None and report.reason.kind in model.ALLOWABLE:
@@ -117,6 +121,31 @@ def run(kernel_dir: Path, variant: BuiltVariant, request: Request) -> TestReport
         told = outcome.junit if outcome is not None else None
         built.write_whole(request.junit, junit_with_reason(told or progress.junit(variant.name), report))
     return report
+
+
+def _with_tests(kernel_dir: Path, request: Request) -> tuple[Request, tuple[str, ...]]:
+    """The request, which asks for all tests where none of the kernel has the builder's marker; and a note on
+    that.
+
+    The template of ``kernel-builder init`` has a test without one (kernel-builder/src/init/templates at
+    8ac69fc5): the builder's ciTests then select nothing, and take that for success.
+    """
+    if request.marker != MARKER or request.environment == "nix":
+        return request, ()
+    for path in request.paths:
+        tests = kernel_dir / path.partition("::")[0]
+        for file in [tests] if tests.is_file() else sorted(tests.rglob("*.py")):
+            if _has_marker(file):
+                return request, ()
+    note = f"no test has the marker {MARKER}, so all of them were run; the builder's own ciTests run none"
+    return replace(request, marker=""), (note,)
+
+
+def _has_marker(file: Path) -> bool:
+    try:
+        return MARKER.encode() in files.read_plain(file, _LARGEST_TEST, follows_link=True)
+    except OSError:
+        return False
 
 
 def _report(
@@ -138,13 +167,16 @@ def _report(
         before = Before(())
         if request.require_gpu == "never" and variant.backend in built.GPU_BACKENDS:
             note = "no GPU was asked for (--require-gpu never): a release takes the variant for untested"
-            empty = replace(empty, notes=(note,))
+            empty = replace(empty, notes=(*empty.notes, note))
         if request.require_gpu == "always" or (
             request.require_gpu == "auto" and variant.backend in built.GPU_BACKENDS
         ):
             before = gpu.look(variant, python, variables)
             empty = replace(
-                empty, gpu=before.gpus[0].name if before.gpus else None, gpus=before.gpus, notes=before.notes
+                empty,
+                gpu=before.gpus[0].name if before.gpus else None,
+                gpus=before.gpus,
+                notes=(*empty.notes, *before.notes),
             )
             if before.reason is not None:
                 return replace(empty, reason=before.reason), None
@@ -447,7 +479,23 @@ def _python(variant: BuiltVariant, kernel: Manifest, request: Request, own: Sett
                     f"the Python package {name} is not installed in {sys.prefix}",
                     repair="unset KA_PYTHON, or install the packages of requirements/kernel.txt there",
                 )
+        _check_packages(kernel, variant, own)
     return Path(sys.executable)
+
+
+def _check_packages(kernel: Manifest, variant: BuiltVariant, own: Settings) -> None:
+    """Raise ``WrongSurroundings`` for packages that the builder gives the tests and that are missing here."""
+    from kernel_actions.test import packages
+
+    asked = packages.needed(kernel, variant.backend, own.test_requirements)
+    missing = [one for one in asked if one.module and importlib.util.find_spec(one.module) is None]
+    if missing:
+        names = " ".join(dict.fromkeys(one.name for one in missing))
+        raise WrongSurroundings(
+            f"missing in {sys.prefix}, and the tests take it: {names}",
+            where=missing[0].where,
+            repair="use --environment pip, which installs it for the tests alone",
+        )
 
 
 def check_current(variant: BuiltVariant, kernel: Manifest) -> None:
