@@ -80,6 +80,11 @@ ABILITIES: dict[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() == 0,
     "a user who is not root": lambda: os.geteuid() != 0,
     "Linux": lambda: sys.platform.startswith("linux"),
+    # Checkouts that variables name.
+    **{
+        name: functools.partial(os.environ.__contains__, name)
+        for name in ("KA_BUILDER_CHECKOUT", "KA_BUILDER_REPOSITORY", "KA_TEST_KERNELS_COMMUNITY")
+    },
     "Torch": lambda: importlib.util.find_spec("torch") is not None,
     "mount namespaces": lambda: _succeeds("unshare", "--mount", "true"),
     "user namespaces": lambda: _succeeds("unshare", "--map-root-user", "--mount", "true"),
@@ -122,7 +127,10 @@ def program(name: str) -> str:
 
 def optional(name: str) -> str | None:
     """The same where a test does without: ``None`` where it is missing."""
-    return program(name) if _is_met(_tool_of(name) or name) else None
+    tool = _tool_of(name)
+    if tool is None:
+        return shutil.which(name, path=_session().whole_path)
+    return program(name) if _is_met(tool) else None
 
 
 def leave_out(*names: str) -> NoReturn:
@@ -171,6 +179,8 @@ class Session:
         folders = (os.path.abspath(folder) for folder in whole_path.split(os.pathsep) if folder)
         self._folders = tuple(dict.fromkeys(folders))
         self._root = Path(tempfile.mkdtemp(prefix="kernel-actions-programs-"))
+        # Some tests start programs as somebody else.
+        self._root.chmod(0o755)
         self._granted: set[str] = set()
         # A program that tools share, or that stands twice on the PATH, is the first one, as for a shell.
         entries: dict[str, str] = {}

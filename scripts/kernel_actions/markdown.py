@@ -50,7 +50,7 @@ def text(value: str) -> str:
     escaped = "".join(_ESCAPED.get(character, character) for character in printable(value))
     # At the start of a line: an item of a list, a rule, or what makes a heading of the line before.
     escaped = re.sub(
-        r"^([-+=])|^(\d{1,9})(?=[.)])",
+        r"^([-+=])|^(\d{1,9})(?=[.)](?:\s|$))",
         lambda found: f"\\{found[1]}" if found[1] else f"{found[2]}\\",
         escaped,
     )

@@ -128,7 +128,7 @@ class Reads(NamedTuple):
         if own.parts[0] in _SOURCE_FOLDERS or self._is_source(path):
             return True
         # The whole name: `csrc/scale` is not in `csrc/scale.cpp`.
-        if re.search(rf"(?<![\w./-]){re.escape(str(own))}(?![\w.-])", self.mentioned):
+        if re.search(rf"(?<![\w-]){re.escape(str(own))}(?![\w.-])", self.mentioned):
             return True
         return any(
             one.is_relative_to(path) for one in _Search(self.root, self.folder, self.include).included()

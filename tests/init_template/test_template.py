@@ -18,6 +18,7 @@ from kernel_actions import compliance, planning
 from public_kernels import layout, rehearsal
 
 from tests.init_template import render
+from tests.tools import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "scripts" / "kernel_actions"
@@ -86,9 +87,8 @@ def command(kernel: Path, *arguments: str) -> dict[str, Any]:
     return python(kernel, str(PROGRAM), *arguments, "--format", "json")
 
 
-@pytest.mark.skipif(CHECKOUT not in os.environ, reason=f"needs {CHECKOUT}")
+@needs(CHECKOUT)
 def test_the_data_is_what_the_builder_writes(revision: str) -> None:
-    pytest.importorskip("minijinja")
     value = render.rendered(Path(os.environ[CHECKOUT]), revision)
     assert json.loads(json.dumps(value)) == recorded(revision)
 

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from tests.integration.conftest import ROOT, git
+from tests.tools import needs
 from tests.unit.kernels import CUDA
 
 # A checkout of huggingface/kernels-community, or of another repository with many kernels.
@@ -113,7 +114,7 @@ def test_one_that_is_missed_is_found(oracle: ModuleType, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CHECKOUT, reason="KA_TEST_KERNELS_COMMUNITY names no checkout of public kernels")
+@needs("KA_TEST_KERNELS_COMMUNITY")
 def test_no_kernel_of_the_public_ones_is_missed(oracle: ModuleType) -> None:
     rows = oracle.compare(Path(CHECKOUT), 60)
     assert [(row.commit, sorted(row.missed)) for row in rows if row.missed] == []

@@ -25,6 +25,8 @@ from hypothesis import strategies as st
 from kernel_actions import nix_language
 from kernel_actions.nix_language import LanguageError, NixError, NixSyntaxError, Thrown
 
+from tests.tools import needs
+
 MORE = int(os.environ.get("NIX_AGREEMENT", "0"))
 FAILED = "failed"
 UNKNOWN = "unknown"
@@ -42,6 +44,9 @@ def _settings(examples: int) -> settings:
         # Shrinking would run Nix thousands of times; the failing expression is shown by itself.
         phases=[Phase.generate],
     )
+
+
+pytestmark = needs("nix")
 
 
 class Nix:

@@ -162,4 +162,4 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
         "seconds": 1.5, "bytes": 10, "files": 2, "sources": "s", "fingerprint": "f",
     }  # fmt: skip
     report = build.BuildReport(**values, path=tmp_path)
-    assert json.loads(json.dumps(report.as_json())) == values
+    assert json.loads(json.dumps(report.as_json())) == {**values, "digest": None}

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import ROOT, environment, git
-from tests.tools import needs
+from tests.tools import needs, optional
 
 BUILDER = Path(__file__).parent / "builder"
 REVISION = "8ac69fc542a4306eade0759ef7c45b4f2ae57df0"
@@ -181,10 +181,13 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def write_lock(folder: Path) -> None:
-    """A flake.lock for the builder's revision, with the hash of the fixture."""
-    found = subprocess.check_output(
-        ["nix", "--extra-experimental-features", "nix-command", "hash", "path", BUILDER], text=True
-    ).strip()
+    """A flake.lock for the builder's revision, with the fixture's hash, where Nix is there to tell it."""
+    nix = optional("nix")
+    found = f"sha256-{'A' * 43}="
+    if nix is not None:
+        found = subprocess.check_output(
+            [nix, "--extra-experimental-features", "nix-command", "hash", "path", BUILDER], text=True
+        ).strip()
     locked = {
         "type": "github", "owner": "huggingface", "repo": "kernels", "rev": REVISION,
         "narHash": found, "lastModified": 1787250351,

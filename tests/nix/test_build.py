@@ -287,6 +287,7 @@ def test_a_build_that_differs_the_second_time_is_told_with_its_files(machine: Ma
     assert report(kernel, CPU)["reproducible"] is False
 
 
+@needs("zstd")
 def test_tests_travel_to_another_machine(machine: Machine, kernel: Path, tmp_path: Path) -> None:
     file = tmp_path / "tests.nar.zst"
     finished = machine.build(kernel, CPU, options=["--export-tests", file])

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(
-        any(importlib.util.find_spec(name) is None for name in ("torch", "kernels_data", "minijinja")),
-        reason="needs torch, kernels_data, minijinja",
-    ),
-]
+from tests.tools import needs
+
+pytestmark = [pytest.mark.integration, needs("Torch")]
 if importlib.util.find_spec("kernels_data") and importlib.util.find_spec("minijinja"):
     from tests.reference_builder import answers, comparison, kernels, ours
 

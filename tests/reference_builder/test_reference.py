@@ -20,17 +20,13 @@ from typing import Any
 import pytest
 from kernel_actions import build
 
+from tests.tools import needs
+
 REPOSITORY = os.environ.get("KA_BUILDER_REPOSITORY", "")
-NEEDED = ("torch", "kernels", "kernels_data", "minijinja")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.integration,
-    pytest.mark.skipif(
-        not REPOSITORY, reason="KA_BUILDER_REPOSITORY names no checkout of huggingface/kernels"
-    ),
-    pytest.mark.skipif(
-        any(importlib.util.find_spec(name) is None for name in NEEDED), reason=f"needs {', '.join(NEEDED)}"
-    ),
+    needs("KA_BUILDER_REPOSITORY", "Torch"),
 ]
 if all(importlib.util.find_spec(name) for name in ("kernels_data", "minijinja")):
     from tests.reference_builder import answers, comparison, kernels, ours, variant

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from kernel_actions import environment
+from kernel_actions.app import venv
 from kernel_actions.hub.embedded import embedded
 from kernel_actions.options import COMMANDS
 
@@ -124,7 +124,7 @@ def test_an_environment_of_a_job_that_holds_a_token_is_its_own(
     monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "job"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "shared"))
     made: list[Path] = []
-    monkeypatch.setattr(environment, "make", lambda plan: made.append(plan.path) or Path("python"))
+    monkeypatch.setattr(venv, "make", lambda plan: made.append(plan.path) or Path("python"))
     monkeypatch.setattr("os.execve", lambda *_unused: None)
     for name, command in COMMANDS.items():
         if not command.environment:
@@ -132,8 +132,8 @@ def test_an_environment_of_a_job_that_holds_a_token_is_its_own(
         for secret in (one for one in command.options if one.secret):
             with monkeypatch.context() as patched:
                 patched.setenv(secret.variable, "x")
-                environment.restart_in(command, [])
+                venv.restart_in(command, [])
             assert made.pop().is_relative_to(tmp_path / "job"), (name, secret.name)
-        environment.restart_in(command, [])
+        venv.restart_in(command, [])
         assert made.pop().is_relative_to(tmp_path / ("job" if command.holds_token else "shared")), name
-    assert environment.cache_root(True).is_relative_to(tmp_path / "job")
+    assert venv.cache_root(True).is_relative_to(tmp_path / "job")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +13,9 @@ from kernel_actions.test import same_build
 from kernel_actions.test.same_extension import difference
 
 from tests.test_command.helpers import METADATA
+from tests.tools import needs
+
+pytestmark = needs("patchelf")
 
 SOURCE = """\
 #include <string>
@@ -29,12 +31,6 @@ int add(int x) {
 }
 """
 PATHS = f"/nix/store/{'a' * 32}-torch/lib:/nix/store/{'b' * 32}-tiny-torch-ext/lib"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _needs_patchelf() -> None:
-    if shutil.which("patchelf") is None and os.environ.get("CI") != "true":
-        pytest.skip("patchelf is not installed (scripts/install-test-tools does that)")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from kernel_actions import cli, environment, process, usage
+from kernel_actions import cli, process, usage
+from kernel_actions.app import venv
 from kernel_actions.errors import Interrupted, KernelFailed, Place, WrongInput
 from kernel_actions.options import COMMANDS, Command
 
@@ -143,7 +144,7 @@ def test_a_command_with_a_token_makes_its_environment_for_the_job_alone(
     monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "job"))
     for command in COMMANDS.values():
         if command.environment:
-            path = environment.plan(command.environment, command.holds_token).path
+            path = venv.plan(command.environment, command.holds_token).path
             expected = "job" if command.holds_token else "cache"
             assert path.is_relative_to(tmp_path / expected), command.name
     assert COMMANDS["upload"].holds_token and not COMMANDS["test"].holds_token

@@ -135,7 +135,8 @@ def manifest_components(kernel: Kernel) -> Iterator[Problem]:
     # lib/build.nix makes a noarch variant of such a backend, by `setup.py build_kernel --backend`; the
     # setup.py of a compiled kernel (kernel-builder/src/pyproject/mod.rs) knows no such option.
     compiled = {one.backend for one in kernel.manifest.components}
-    planned = dict.fromkeys(one.backend for one in kernel.plan.variants.variants)
+    # Of what is published: the template of `kernel-builder init` lists tpu, which is not in the bundle.
+    planned = dict.fromkeys(one.backend for one in kernel.plan.variants.variants if one.bundled)
     for backend in planned:
         if backend not in compiled:
             what = f"no section is compiled for {backend}, and the builder cannot build the others without"
