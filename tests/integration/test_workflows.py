@@ -47,7 +47,7 @@ def test_a_push_is_built_by_nix_and_tested(tmp_path: Path) -> None:
     run = author.run("build-and-test", "push", payload=PUSH)
     assert run.returncode == 0, run.log
     # Nobody has to approve a push.
-    assert run.results == {name: "success" for name in ("plan", "build", "test", "tested")}
+    assert run.results == {name: "success" for name in ("plan", "build", "seal", "test", "tested")}
     assert ran(run, "Build") == ran(run, "Test") == {CPU_NEW, CUDA}
     for name in (CPU_NEW, CUDA):
         assert run.artifact(f"built-tiny.{name}") == [f"{name}.tar"]
@@ -236,7 +236,7 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
 
         dry = dispatch("release", bump="auto", dry_run="true")
         assert dry.returncode == 0, dry.log
-        assert set(dry.results) == {"plan", "build", "test", "compliance"}
+        assert set(dry.results) == {"plan", "build", "seal", "test", "compliance"}
         assert not api.repo_exists("kernel-actions/tiny", repo_type="kernel")
         # Nobody signed it: it stays where it was staged.
         pre = dispatch(
@@ -262,7 +262,7 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
         assert git(author.origin, "tag", "--list").split() == ["v1.0.0-rc.1"]
         released = dispatch("release", bump="auto", dry_run="false")
         assert released.returncode == 0, released.log
-        assert set(released.results.values()) == {"success"} and len(released.results) == 7
+        assert set(released.results.values()) == {"success"} and len(released.results) == 8
         # What the job without a token has loaded is compared beside the token, and not loaded there.
         assert re.search(rf"/Verify\s*\].* {CPU_NEW} .* loaded$", released.log, re.MULTILINE)
         assert re.search(r"/Promote and tag\s*\].*Verified 2 variants; loaded none", released.log)
@@ -290,7 +290,7 @@ def test_a_release_is_staged_verified_promoted_and_taken_back(tmp_path: Path) ->
         # What was released is what is measured against; how fast that is here is not decided.
         measured = dispatch("benchmark", baseline="v1", only=CPU_NEW, workloads="*")
         assert measured.results["build"] == "success" and "measure" in measured.started, measured.log
-        (path,) = (measured.artifacts / f"benchmark-tiny-{CPU_NEW}").glob("*.json")
+        (path,) = (measured.artifacts / f"benchmark-tiny.{CPU_NEW}").glob("*.json")
         report = json.loads(path.read_text())
         assert report["baseline"]["source"].endswith("@v1") and len(report["workloads"]) == 1
         # What only the job that measures is given is obeyed in nothing there either.
@@ -372,9 +372,9 @@ def test_in_a_monorepo_one_kernel_is_released_measured_and_rolled_back(tmp_path:
         # The next version is measured against the one that was released.
         author.change({package: source})
         run = dispatch("benchmark", baseline="v1", only=CPU_NEW, workloads="")
-        assert set(run.results) == {"plan", "build", "measure"}
+        assert set(run.results) == {"plan", "build", "seal", "measure"}
         assert run.outputs["measure"]["verdict"] == "passed"
-        (path,) = (run.artifacts / f"benchmark-one-{CPU_NEW}").glob("*.json")
+        (path,) = (run.artifacts / f"benchmark-one.{CPU_NEW}").glob("*.json")
         report = json.loads(path.read_text())
         assert report["baseline"]["source"].endswith("/one@v1")
         (workload,) = report["workloads"]
@@ -453,7 +453,7 @@ def test_the_reusable_workflows_release_measure_and_take_back(tmp_path: Path) ->
         released = called("release", test_environment="current", bump="major", moving_tags=True)
         assert released.returncode == 0, released.log
         assert_harmless(released, tmp_path)
-        assert set(released.results.values()) == {"success"} and len(released.results) == 7
+        assert set(released.results.values()) == {"success"} and len(released.results) == 8
         refs = api.list_repo_refs("kernel-actions/tiny", repo_type="kernel")
         assert {branch.name for branch in refs.branches} == {"main", "v1"}
         (tag,) = refs.tags
@@ -466,7 +466,7 @@ def test_the_reusable_workflows_release_measure_and_take_back(tmp_path: Path) ->
         assert released.artifact("plan") == released.artifact("report") == ["report.html"]
         measured = called("benchmark", baseline="v1", only=CPU_NEW)
         assert measured.results["build"] == "success" and "measure" in measured.started, measured.log
-        (path,) = (measured.artifacts / f"benchmark-tiny-{CPU_NEW}").glob("*.json")
+        (path,) = (measured.artifacts / f"benchmark-tiny.{CPU_NEW}").glob("*.json")
         assert json.loads(path.read_text())["baseline"]["source"].endswith("@v1")
         api.upload_file(
             path_or_fileobj=b"raise SystemExit\n",

@@ -175,7 +175,7 @@ DIFFERENCES: dict[str, set[str]] = {
     },
     # Of a variant, or of all that were tested.
     "step org/kernel-actions/test": {
-        "id", "if", "with.kernel-dir", "with.build-dir", "with.variant",
+        "if", "with.kernel-dir", "with.build-dir", "with.variant",
         "with.environment", "with.merge", "with.expect",
     },
     # Plans, stages and promotes.
