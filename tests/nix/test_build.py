@@ -300,7 +300,7 @@ def test_tests_travel_to_another_machine(machine: Machine, kernel: Path, tmp_pat
     program = Path(out.strip()) / "bin" / "ci-test"
     # As the builder's: nothing selected is no failure to it.
     assert "|| test $? -eq 5" in program.read_text()
-    # With what they test: as the builder's, the extension before it is stripped, which is not the published one.
+    # With what they test: the extension before it is stripped, which is not the one that is published.
     (extension,) = other.real("/nix/store").glob("*-tiny-torch-ext")
     assert extension.is_dir() and extension != other.real(report(kernel, CPU)["store_path"])
     # What is no export, is cut off, or is an export of nothing.
