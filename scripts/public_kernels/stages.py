@@ -165,7 +165,15 @@ def release(place: Workplace, kernel: KernelOutcomes) -> Outcome:
 
 def builder(place: Workplace, kernel: KernelOutcomes) -> Outcome:
     """What the builder's own templates make of the kernel here, and the verdict of its own tests of that."""
-    return reference.outcome(place, kernel)
+    if place.builder is None:
+        return Outcome("elsewhere", "needs BUILDER")
+    planned = _facts(kernel, "plan")
+    wanted = target(planned["variants"], planned["backends"], bool(place.machine.gpu))
+    if wanted is None:
+        return Outcome("elsewhere", f"needs {', '.join(planned['backends'])}")
+    if not wanted.variant and wanted.backend != "cpu":
+        return Outcome("elsewhere", "compiled for the CPU alone")
+    return reference.outcome(place, kernel, wanted.backend, wanted.runs)
 
 
 #: The stages by name, and those that have to pass before.
