@@ -71,7 +71,7 @@ TOOLS = {
 # binutils, git, a Python, a C++ compiler and make, as the README asks for.
 EVERYWHERE = frozenset({
     "bash", "c++", "cat", "cc", "chmod", "chown", "clang", "clang++", "cp", "env", "false", "g++",
-    "gcc", "git", "gzip", "head", "id", "kill", "ldd", "ln", "ls", "make", "mkdir", "mount", "mv",
+    "gcc", "git", "gzip", "head", "id", "install", "kill", "ldd", "ln", "ls", "make", "mkdir", "mount", "mv",
     "nm", "objcopy", "objdump", "prlimit", "ps", "python", "python3", "readelf", "readlink", "rm",
     "sed", "setpriv", "sh", "sleep", "strip", "sysctl", "tar", "touch", "true", "umount", "uname",
     "unshare",

@@ -219,6 +219,7 @@ def build(
     """
     started = time.monotonic()
     kernel = manifest.load(kernel_dir)
+    layout.check_digest()
     tools = tools or toolchain.detect()
     output_of_builder, remark = _output_of_builder(kernel_dir)
     chosen = target.choose(kernel, tools, variant, output_of_builder)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -24,8 +25,9 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from huggingface_hub.hf_api import CommitInfo, RepoFile, RepoFolder
+from huggingface_hub.utils import _http
+from kernel_actions.hub import patience, storage
 from kernel_actions.hub import server as hub_server
-from kernel_actions.hub import storage
 from kernel_actions.hub.embedded import LIFELINE
 
 from tests.hub.helpers import PROGRAM, Server
@@ -666,8 +668,20 @@ def test_a_second_server_on_the_same_data_is_refused(start: Callable[..., Server
     assert "another embedded Hub is using" in errors
 
 
-def test_what_was_committed_survives_a_kill(start: Callable[..., Server], tmp_path: Path) -> None:
+class Hurried:
+    """The module ``time``, but nobody sleeps."""
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda seconds: None) if name == "sleep" else getattr(time, name)
+
+
+def test_what_was_committed_survives_a_kill(
+    start: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server is killed while clients upload: each commit that was answered is whole afterwards."""
+    # Clients that went on trying would close the connections of the tests after this one.
+    for module in (_http, patience):
+        monkeypatch.setattr(module, "time", Hurried())
     server = start()
     server.api().create_repo("acme/x", repo_type="kernel")
     answered: list[int] = []
@@ -690,6 +704,9 @@ def test_what_was_committed_survives_a_kill(start: Callable[..., Server], tmp_pa
         time.sleep(0.01)
     server.process.kill()
     server.process.communicate()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
     done = list(answered)
 
     server.start()

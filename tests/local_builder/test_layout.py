@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kernel_actions import build, builder, builder_output, manifest
 from kernel_actions.builder_output import Output
+from kernel_actions.errors import WrongSurroundings
 from kernel_actions.git import GitState
 from kernel_actions.local_builder import layout, sources
 from kernel_actions.local_builder.target import Target
@@ -163,3 +165,13 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     }  # fmt: skip
     report = build.BuildReport(**values, path=tmp_path)
     assert json.loads(json.dumps(report.as_json())) == {**values, "digest": None}
+
+
+def test_what_hashes_a_variant_is_asked_for_before_anything_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kernels_data", None)
+    monkeypatch.setattr(build.toolchain, "detect", lambda: pytest.fail("it looked for a compiler"))
+    kernel = write_kernel(tmp_path / "kernel")
+    with pytest.raises(WrongSurroundings, match="kernels-data is not installed"):
+        build.build(kernel)

@@ -47,6 +47,7 @@ def untrusted(private: Private, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unt
 
 
 def test_somebody_whom_the_daemon_does_not_trust_builds_and_exports(untrusted: Untrusted) -> None:
+    ask("zstd")
     tests = untrusted.machine.home / "tests.nar.zst"
     finished = untrusted.build(f"--variant={CPU}", "--check-reproducible", "--export-tests", tests)
     assert finished.returncode == 0, finished.stderr

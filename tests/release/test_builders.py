@@ -30,8 +30,6 @@ Make = Callable[..., Kernel]
 NEWEST = PUBLIC[-2]
 # They know no edition 5, and this one names no commit either.
 OF_EDITION_4 = (PUBLIC[-1], FIRST_WITH_DIGEST, LAST_WITHOUT_DIGEST)
-# The rule about a folder that builders stopped making has to follow the locked builder.
-POLICY = '[compliance.rules.KA503]\nseverity = "warning"\n'
 
 
 @pytest.fixture
@@ -40,7 +38,6 @@ def made(kernel: Kernel) -> Make:
 
     def make(revision: str, *, report: bool = True) -> Kernel:
         as_built.lock(kernel, revision)
-        (kernel.root / "kernel-actions.toml").write_text(POLICY)
         path = kernel.root / "build.toml"
         text = path.read_text().replace("edition = 5\n", "")
         edition = "" if revision in OF_EDITION_4 else "edition = 5\n"

@@ -132,8 +132,8 @@ def test_an_environment_of_a_job_that_holds_a_token_is_its_own(
         for secret in (one for one in command.options if one.secret):
             with monkeypatch.context() as patched:
                 patched.setenv(secret.variable, "x")
-                venv.restart_in(command, [])
+                venv.restart_in(command, [], command.environment)
             assert made.pop().is_relative_to(tmp_path / "job"), (name, secret.name)
-        venv.restart_in(command, [])
+        venv.restart_in(command, [], command.environment)
         assert made.pop().is_relative_to(tmp_path / ("job" if command.holds_token else "shared")), name
     assert venv.cache_root(True).is_relative_to(tmp_path / "job")

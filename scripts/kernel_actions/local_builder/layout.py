@@ -126,17 +126,24 @@ def write(
     (folder / METADATA).chmod(0o644)
 
 
-def digest(folder: Path) -> dict[str, Any]:
-    """The hashes of a variant's files, as metadata.json has them: kernel-builder's own code.
-
-    Raises ``WrongSurroundings`` when that is not installed.
-    """
+def check_digest() -> None:
+    """Raise ``WrongSurroundings`` if what hashes a variant is not installed: before minutes of compiling."""
     try:
-        from kernels_data import Digest, DigestAlgorithm
+        import kernels_data  # noqa: F401
     except ImportError as error:
         raise WrongSurroundings(
             "the Python package kernels-data is not installed", repair="python -m pip install kernels-data"
         ) from error
+
+
+def digest(folder: Path) -> dict[str, Any]:
+    """The hashes of a variant's files, as metadata.json has them: kernel-builder's own code.
+
+    Raises as ``check_digest`` does.
+    """
+    check_digest()
+    from kernels_data import Digest, DigestAlgorithm
+
     found = Digest.hash_variant(DigestAlgorithm.SHA256, folder)
     return {"algorithm": "sha256", "files": dict(sorted(found.files.items()))}
 
