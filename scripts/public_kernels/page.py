@@ -68,7 +68,7 @@ def _body(runs: Sequence[Run]) -> str:
 
 
 def united(runs: Sequence[Run]) -> list[Run]:
-    """The runs, those on the same machine of the same revisions as one; of a kernel in both, the later counts."""
+    """The runs, with those on one machine and of the same revisions as one; the later outcome counts."""
     by_place: dict[tuple[object, ...], Run] = {}
     for run in runs:
         key = (run.machine, run.kernels_repository, run.suite, run.builder)
