@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 # As many digits as the builder takes of a commit.
 _SHORT = 7
+# What the builder's Torch for the CPU depends on, and pip's does not. Source: 8ac69fc5,
+# nix-builder/pkgs/python-modules/torch/binary/generic.nix:273.
+_BROUGHT_BY_TORCH = ("triton",)
 
 
 @dataclass(frozen=True)
@@ -400,7 +403,9 @@ def _check_loads(plan: _Plan, folder: Path) -> None:
     """Load the variant in a fresh process, as the builder does before it publishes one.
 
     What compiles need not load: a symbol may be missing, or ``REGISTER_EXTENSION``, or the Python
-    code may be wrong. Raises ``KernelFailed`` with what the loader says.
+    code may be wrong. A variant of Python alone can be built for a backend that this machine's Torch is
+    not for: it is not loaded. Raises ``KernelFailed`` with what the loader says, and ``WrongSurroundings``
+    where this Python lacks what the builder's Torch brings.
     """
     backend = plan.target.backend
     needs_others = plan.kernel.all_python_depends(backend) or plan.kernel.all_kernel_depends(backend)
@@ -410,14 +415,21 @@ def _check_loads(plan: _Plan, folder: Path) -> None:
         # By itself and under its name, as the loader chooses variants by name.
         shutil.copytree(folder, Path(name) / "build" / plan.target.variant)
         answer = loading.load(["--folder", name], environment={})
-    if "error" in answer:
-        raise KernelFailed(
-            f"{plan.target.variant} was built, but does not load: {answer['error']}",
-            where=Place(plan.kernel.directory / sources.PACKAGE_ROOT / plan.kernel.python_name),
-            repair="see that each function is defined as it is declared, in a file of `src` in build.toml"
-            if "undefined symbol" in answer["error"]
-            else "",
+    if not answer.get("expected", True) and not plan.target.is_compiled:
+        console.say(f"Not loaded here: {answer['rejected']}")
+        return
+    problem = answer.get("error") or answer.get("rejected")
+    if not problem:
+        return
+    said = f"{plan.target.variant} was built, but does not load: {problem}"
+    where = Place(plan.kernel.directory / sources.PACKAGE_ROOT / plan.kernel.python_name)
+    brought = next((name for name in _BROUGHT_BY_TORCH if f"No module named {name!r}" in problem), None)
+    if brought is not None:
+        raise WrongSurroundings(
+            said, where=where, repair=f"install {brought}, which this Torch does not bring"
         )
+    repair = "see that each function is defined as it is declared, in a file of `src` in build.toml"
+    raise KernelFailed(said, where=where, repair=repair if "undefined symbol" in problem else "")
 
 
 def _reusable(report: Path, folder: Path, fingerprint: str) -> BuildReport | None:

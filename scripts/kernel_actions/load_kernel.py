@@ -20,8 +20,8 @@ from typing import Any
 def load(arguments: argparse.Namespace) -> tuple[ModuleType | None, dict[str, Any]]:
     """The kernel's module, and a description: its variant, its public names and its file.
 
-    Of a revision, ``expected`` is the variant that is the best for this machine; where there is
-    none, nothing is loaded.
+    Of a revision and of a folder, ``expected`` is the variant that is the best for this machine; where
+    there is none, nothing is loaded, and of a folder ``rejected`` says why.
     """
     from kernels import get_kernel, get_local_kernel
 
@@ -31,6 +31,9 @@ def load(arguments: argparse.Namespace) -> tuple[ModuleType | None, dict[str, An
         if not answer["expected"]:
             return None, {**answer, "variant": "", "names": [], "file": ""}
     if arguments.folder is not None:
+        answer["expected"], answer["rejected"] = best_local_variant(arguments.folder / "build")
+        if not answer["expected"]:
+            return None, {**answer, "variant": "", "names": [], "file": ""}
         kernel = get_local_kernel(arguments.folder)
     else:
         # The repository is the author's own, or one that they chose to check.
@@ -66,6 +69,20 @@ def best_variant(repo_id: str, revision: str) -> str:
 
     decisions = get_kernel_variants(repo_id, revision=revision)
     return next((one.variant.variant_str for one in decisions if isinstance(one, VariantAccepted)), "")
+
+
+def best_local_variant(folder: Path) -> tuple[str, str]:
+    """The variant in a folder that the loader prefers on this machine; where none is, empty, and why."""
+    from kernels import VariantAccepted
+    from kernels.variants import get_variants_local, resolve_variants
+
+    variants, decisions = resolve_variants(get_variants_local(folder))
+    reasons = [
+        f"{one.variant.variant_str}: {one.reason}"
+        for one in decisions
+        if not isinstance(one, VariantAccepted)
+    ]
+    return (variants[0].variant_str, "") if variants else ("", "; ".join(reasons))
 
 
 def described(error: BaseException) -> str:

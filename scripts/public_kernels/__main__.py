@@ -58,6 +58,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--again", action="store_true", help="try outcomes again that are up to date")
     parser.add_argument("--keep", action="store_true", help="keep outcomes of another revision of the suite")
+    parser.add_argument("--suite-commit", default="", help="commit of this suite, in a copy without git")
     parser.add_argument("--label", default="", help="name of this machine in the table")
     parser.add_argument(
         "--repository", default="", help="owner/name of the checkout; default: that of its origin"
@@ -128,7 +129,7 @@ def take_all(options: argparse.Namespace) -> Run:
         limits=options.limits,
         builder=options.builder.resolve() if options.builder else None,
     )
-    run = Run(_today(), place.machine, revision, workplace.suite_revision(), builder)
+    run = Run(_today(), place.machine, revision, workplace.suite_revision(options.suite_commit), builder)
     before = Run.read(results) if results.is_file() else run
     run = dataclasses.replace(run, kernels=dict(before.kernels))
     names = _selected(clone, options.only, options.skip)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kernel_actions import built, console, markdown
@@ -59,10 +60,27 @@ def write(path: Path, runs: Sequence[Run]) -> None:
 
 def _body(runs: Sequence[Run]) -> str:
     """What stands between the marks: the totals, a table for each machine, and the reasons of failures."""
+    runs = united(runs)
     parts = [_totals(runs)]
     for run in runs:
         parts += [f"## {run.machine.label}", _about(run), _rows(run), _reasons(run)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def united(runs: Sequence[Run]) -> list[Run]:
+    """The runs, with those on one machine and of the same revisions as one; the later outcome counts."""
+    by_place: dict[tuple[object, ...], Run] = {}
+    for run in runs:
+        key = (run.machine, run.kernels_repository, run.suite, run.builder)
+        before = by_place.get(key)
+        if before is None:
+            by_place[key] = run
+            continue
+        kernels = {**before.kernels, **run.kernels}
+        by_place[key] = replace(
+            run, date=max(run.date, before.date), kernels={name: kernels[name] for name in sorted(kernels)}
+        )
+    return list(by_place.values())
 
 
 def _totals(runs: Sequence[Run]) -> str:
@@ -90,12 +108,14 @@ def _rows(run: Run) -> str:
 
 
 def _reasons(run: Run) -> str:
-    """One line for each stage that failed, those with the same reason together."""
+    """One line for each reason why a stage failed or a machine lacks something, with the kernels it is of."""
     kernels: dict[tuple[str, str], list[str]] = {}
     for kernel in run.kernels.values():
         for stage, outcome in kernel.stages.items():
-            if outcome.verdict in ("failed", "time limit"):
-                reason = (outcome.detail or outcome.summary)[:_LONGEST_REASON]
+            if outcome.verdict in ("failed", "time limit") or outcome.detail:
+                reason = outcome.detail or outcome.summary
+                if len(reason) > _LONGEST_REASON:
+                    reason = f"{reason[:_LONGEST_REASON]}…"
                 kernels.setdefault((stage, reason), []).append(kernel.name)
     if not kernels:
         return ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_actions import built, console
+from kernel_actions.errors import EXIT_WRONG_SURROUNDINGS
 
 from public_kernels import reference, rehearsal
 from public_kernels.results import KernelOutcomes, Outcome, Verdict
@@ -50,7 +51,7 @@ def plan(place: Workplace, kernel: KernelOutcomes) -> Outcome:
     finished = place.suite("plan", "matrix", kernel.name, "--scope", "release", "--format", "json")
     answer = finished.answer
     if finished.code != 0 or "include" not in answer:
-        return _failed(finished)
+        return unsuccessful(finished)
     jobs = answer["include"]
     names = list(dict.fromkeys(job["variant"] for job in jobs))
     backends = list(dict.fromkeys(job["backend"] for job in jobs))
@@ -63,7 +64,7 @@ def compliance(place: Workplace, kernel: KernelOutcomes) -> Outcome:
     finished = place.suite("compliance", "compliance", kernel.name, "--source-only", "--format", "json")
     answer = finished.answer
     if "findings" not in answer:
-        return _failed(finished)
+        return unsuccessful(finished)
     errors, warnings = answer["errors"], answer["warnings"]
     summary = console.counted(errors, "error") if errors else "no errors"
     summary += f", {console.counted(warnings, 'warning')}" if warnings else ""
@@ -93,7 +94,7 @@ def build(place: Workplace, kernel: KernelOutcomes) -> Outcome:
     finished = place.suite("build", *arguments)
     answer = finished.answer
     if finished.code != 0 or "variant" not in answer:
-        return _failed(finished)
+        return unsuccessful(finished)
     names = ("variant", "backend", "planned", "files", "bytes", "torch", "compiler", "nvcc")
     facts = {name: answer.get(name) for name in names} | {"runs": wanted.runs}
     return _passed(finished, answer["variant"], facts)
@@ -116,8 +117,8 @@ def test(place: Workplace, kernel: KernelOutcomes) -> Outcome:
     if "verdict" not in report:
         # A report may have been written for a run that failed; the error is on the other stream.
         report = _read(folder / "build" / f"{made['variant']}.test-report.json") if finished.code == 1 else {}
-    if "verdict" not in report or finished.code is None:
-        return _failed(finished)
+    if "verdict" not in report or finished.code in (None, EXIT_WRONG_SURROUNDINGS):
+        return unsuccessful(finished)
     facts = {name: report[name] for name in ("passed", "failed", "skipped", "deselected", "not_run")}
     facts["failures"] = [f"{one['test']}: {one['reason']}" for one in report["failures"][:20]]
     detail = "" if finished.code == 0 else "; ".join([finished.error, *facts["failures"][:1]])
@@ -153,7 +154,7 @@ def benchmark(place: Workplace, kernel: KernelOutcomes) -> Outcome:
     )  # fmt: skip
     workloads = finished.answer.get("workloads")
     if finished.code != 0 or not isinstance(workloads, list):
-        return _failed(finished)
+        return unsuccessful(finished)
     names = [one["name"] for one in workloads]
     return _passed(finished, console.counted(len(names), "workload"), {"workloads": names})
 
@@ -165,7 +166,15 @@ def release(place: Workplace, kernel: KernelOutcomes) -> Outcome:
 
 def builder(place: Workplace, kernel: KernelOutcomes) -> Outcome:
     """What the builder's own templates make of the kernel here, and the verdict of its own tests of that."""
-    return reference.outcome(place, kernel)
+    if place.builder is None:
+        return Outcome("elsewhere", "needs BUILDER")
+    planned = _facts(kernel, "plan")
+    wanted = target(planned["variants"], planned["backends"], bool(place.machine.gpu))
+    if wanted is None:
+        return Outcome("elsewhere", f"needs {', '.join(planned['backends'])}")
+    if not wanted.variant and wanted.backend != "cpu":
+        return Outcome("elsewhere", "compiled for the CPU alone")
+    return reference.outcome(place, kernel, wanted.backend, wanted.runs)
 
 
 #: The stages by name, and those that have to pass before.
@@ -207,10 +216,13 @@ def _passed(finished: Finished, summary: str, facts: Mapping[str, Any]) -> Outco
     return Outcome("passed", summary, "", finished.seconds, facts=facts)
 
 
-def _failed(finished: Finished) -> Outcome:
+def unsuccessful(finished: Finished) -> Outcome:
+    """The outcome of a command that did not succeed. What a machine lacks is not the kernel's failure."""
     if finished.code is None:
         return finished.ended()
     detail = finished.error or f"ended with {finished.code}"
+    if finished.code == EXIT_WRONG_SURROUNDINGS:
+        return Outcome("elsewhere", "this machine lacks something", detail, finished.seconds)
     return Outcome("failed", f"exit {finished.code}", detail, finished.seconds, facts={"code": finished.code})
 
 

@@ -145,13 +145,15 @@ def git(folder: Path, *arguments: str) -> str:
     ).stdout.strip()
 
 
-def suite_revision() -> Revision:
-    """This repository's commit. Without git (a copy of the files): a hash of the suite's own files."""
+def suite_revision(commit: str) -> Revision:
+    """This repository's commit. A copy without git is given its ``commit``; if it is not, it is a dirty one."""
+    if commit:
+        return Revision("kernel-actions", commit)
     try:
         commit = git(ROOT, "rev-parse", "HEAD")
         dirty = bool(git(ROOT, "status", "--porcelain", "--untracked-files=no", "--", "scripts"))
     except (subprocess.CalledProcessError, FileNotFoundError):
-        return Revision("kernel-actions", suite_hash(), dirty=False)
+        return Revision("kernel-actions", suite_hash(), dirty=True)
     return Revision("kernel-actions", commit, dirty)
 
 

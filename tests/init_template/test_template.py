@@ -1,7 +1,7 @@
 """The official template goes from ``kernel-builder init`` to a Hub, with a lock and with nothing edited.
 
 ``data/`` holds what the command writes at two revisions of the builder, as ``render.py`` says. Set
-``KA_BUILDER_CHECKOUT`` to a checkout of huggingface/kernels, and the data is compared with it.
+``KA_BUILDER_REPOSITORY`` to a checkout of huggingface/kernels, and the data is compared with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REVISIONS = sorted(path.stem for path in render.DATA.glob("*.json"))
 # The backends that the builder bundles. It has no build sets for cann and neuron, and the one for tpu is not
 # in the bundle, as torch_tpu may not be published (nix-builder/versions.nix, 8ac69fc5).
 BUNDLED = {"cpu", "cuda", "metal", "rocm", "xpu"}
-CHECKOUT = "KA_BUILDER_CHECKOUT"
+REPOSITORY = "KA_BUILDER_REPOSITORY"
 
 
 @pytest.fixture(params=REVISIONS)
@@ -87,9 +87,9 @@ def command(kernel: Path, *arguments: str) -> dict[str, Any]:
     return python(kernel, str(PROGRAM), *arguments, "--format", "json")
 
 
-@needs(CHECKOUT)
+@needs(REPOSITORY)
 def test_the_data_is_what_the_builder_writes(revision: str) -> None:
-    value = render.rendered(Path(os.environ[CHECKOUT]), revision)
+    value = render.rendered(Path(os.environ[REPOSITORY]), revision)
     assert json.loads(json.dumps(value)) == recorded(revision)
 
 

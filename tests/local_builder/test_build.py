@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -533,3 +534,32 @@ def test_a_cuda_variant_compiles_without_a_gpu(tmp_path: Path) -> None:
     with pytest.raises(KernelFailed, match='identifier "blok" is undefined') as caught:
         build.build(folder, tools=tools)
     assert str(caught.value.where) == f"{folder}/csrc/device.cu:1"
+
+
+def noarch(folder: Path, backend: str, package: str) -> Path:
+    """The tiny kernel of Python alone, for one backend, with this ``__init__.py``."""
+    text = BUILD_TOML.partition("[torch]")[0] + "[torch-noarch]\n"
+    text = re.sub(r"backends = \[.*\]", f'backends = ["{backend}"]', text)
+    write_kernel(folder, text)
+    (folder / "torch-ext" / "tiny_scale" / "__init__.py").write_text(package)
+    return folder
+
+
+def test_python_for_another_backend_is_built_and_not_loaded_here(tmp_path: Path) -> None:
+    kernel = noarch(tmp_path, "rocm", "raise RuntimeError('not on this machine')\n")
+    ended = run(kernel, "--variant", "torch-rocm")
+    assert ended.code == 0, ended.err
+    assert "Not loaded here: torch-rocm: backend (rocm) does not match" in ended.err
+    assert (kernel / "build" / "torch-rocm" / "metadata.json").is_file()
+
+
+def test_a_package_that_the_builders_torch_brings_is_missing_in_the_surroundings(tmp_path: Path) -> None:
+    kernel = noarch(tmp_path, "cpu", "raise ModuleNotFoundError(\"No module named 'triton'\")\n")
+    ended = run(kernel)
+    assert ended.code == 3, ended.err
+    assert "install triton" in ended.err.splitlines()[-1]
+
+
+def test_a_package_that_nothing_brings_is_the_kernels_fault(tmp_path: Path) -> None:
+    ended = run(noarch(tmp_path, "cpu", "import not_a_package\n"))
+    assert ended.code == 1 and "does not load: ModuleNotFoundError" in ended.err.splitlines()[-1]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kernel_actions.errors import WrongInput
-from public_kernels import page, stages
+from public_kernels import page, stages, workplace
 from public_kernels.results import KernelOutcomes, Machine, Outcome, Revision, Run
 from public_kernels.stages import Target
 
@@ -94,6 +94,24 @@ def test_a_page_gets_a_table_for_each_machine(tmp_path: Path) -> None:
     assert r"a \| b: &lt;no&gt;" in text
     page.write(path, [run_of(RELU), run_of(RELU, machine=gpu)])
     assert path.read_text() == text
+
+
+def test_runs_on_one_machine_are_one_table(tmp_path: Path) -> None:
+    rotary = dataclasses.replace(RELU, name="rotary", stages={"plan": Outcome("passed", "24 variants")})
+    newer = RELU.with_stage("test", Outcome("passed", "2 passed"))
+    (united,) = page.united([run_of(RELU), run_of(rotary, newer)])
+    assert list(united.kernels) == ["relu", "rotary"]
+    assert united.kernels["relu"].stages["test"].verdict == "passed"
+    gpu = dataclasses.replace(MACHINE, gpu="NVIDIA H200")
+    assert len(page.united([run_of(RELU), run_of(RELU, machine=gpu)])) == 2
+
+
+def test_what_a_machine_lacks_is_not_a_failure_of_the_kernel() -> None:
+    finished = workplace.Finished(3, "", "kernel-actions: the local builder has no cutlass_4_0\n", 1.0)
+    outcome = stages.unsuccessful(finished)
+    assert outcome.verdict == "elsewhere" and "cutlass_4_0" in outcome.detail
+    assert stages.unsuccessful(dataclasses.replace(finished, code=1)).verdict == "failed"
+    assert stages.unsuccessful(dataclasses.replace(finished, code=None)).verdict == "time limit"
 
 
 def test_a_page_without_a_place_is_named(tmp_path: Path) -> None:

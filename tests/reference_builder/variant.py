@@ -43,8 +43,12 @@ class Variant:
         return tuple(sorted(path.relative_to(self.folder).as_posix() for path in found))
 
 
-def build(builder: Builder, kernel_dir: Path, commit: str, out: Path, work: Path) -> Variant:
-    """Build the CPU's variant of the kernel in ``kernel_dir``, as of ``commit``, into ``out``.
+def build(
+    builder: Builder, kernel_dir: Path, commit: str, out: Path, work: Path, backend: str = "cpu"
+) -> Variant:
+    """Build the variant of the kernel in ``kernel_dir``, as of ``commit``, into ``out``.
+
+    A noarch kernel is built for ``backend``, a compiled one for what this Torch is for.
 
     ``work`` is a folder for what is needed on the way. Neither folder may exist.
     """
@@ -52,7 +56,7 @@ def build(builder: Builder, kernel_dir: Path, commit: str, out: Path, work: Path
     compiled: dict[str, tuple[str, ...]] = {}
     linked: tuple[str, ...] = ()
     if kernel.is_noarch:
-        _run([sys.executable, "setup.py", "build_kernel", "--backend", "cpu"], work)
+        _run([sys.executable, "setup.py", "build_kernel", "--backend", backend], work)
         shutil.copytree(work / "build", out)
     else:
         compiled, linked = _run_cmake(kernel, work, out)
