@@ -146,7 +146,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def suite_revision(commit: str) -> Revision:
-    """This repository's commit. A copy without git is given its ``commit``; if it is not, it is a dirty one."""
+    """This repository's commit. A copy without git is given its ``commit``, or it counts as dirty."""
     if commit:
         return Revision("kernel-actions", commit)
     try:
