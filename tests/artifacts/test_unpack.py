@@ -266,6 +266,21 @@ def test_sealing_takes_the_archives_of_the_plan(tmp_path: Path) -> None:
     assert sealed.loads(sealed.dumps(digests)) == digests
 
 
+def test_sealing_takes_a_single_artifact_as_it_is_downloaded(tmp_path: Path) -> None:
+    """Of one artifact that matches, actions/download-artifact makes no folder."""
+    path = packed(tmp_path)
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    path.replace(flat / path.name)
+    digests, _ = seal.take(flat, {f"tiny.{CPU}": [f"tiny/{CPU}"]})
+    assert digests == {f"tiny/{CPU}": sha256(flat / path.name)}
+    with pytest.raises(KernelFailed, match=rf"built-tiny\.{CUDA}/{CUDA}\.tar is missing"):
+        seal.take(flat, {f"tiny.{name}": [f"tiny/{name}"] for name in (CPU, CUDA)})
+    (flat / "more.tar").write_bytes(b"")
+    with pytest.raises(KernelFailed, match=r"more\.tar is no archive of the plan"):
+        seal.take(flat, {f"tiny.{CPU}": [f"tiny/{CPU}"]})
+
+
 def test_sealing_wants_all_archives_of_the_plan(tmp_path: Path) -> None:
     packed(tmp_path)
     planned = {f"tiny.{name}": [f"tiny/{name}"] for name in (CPU, CUDA)}

@@ -128,6 +128,20 @@ def test_only_jobs_that_publish_hold_what_publishes(path: Path) -> None:
             assert "run" not in step or "secrets." not in str(step)
 
 
+def test_the_guide_names_what_callers_have_to_permit() -> None:
+    """GitHub refuses a called workflow whose jobs ask for more than the job that calls it has."""
+    guide = (ROOT / "docs" / "workflows.md").read_text()
+    (paragraph,) = [part for part in guide.split("\n\n") if part.startswith("Copy the template where")]
+    for name in ("release", "benchmark"):
+        jobs = yaml.safe_load((ROOT / f".github/workflows/{name}.yml").read_text())["jobs"].values()
+        asked: dict[str, str] = {}
+        for job in jobs:
+            for permission, level in job["permissions"].items():
+                asked[permission] = "write" if "write" in (level, asked.get(permission)) else level
+        for permission, level in asked.items():
+            assert f"`{permission}: {level}`" in paragraph, name
+
+
 @pytest.mark.parametrize("path", TEMPLATES, ids=_name)
 def test_what_strangers_can_start_has_no_secret(path: Path) -> None:
     # PyYAML takes `on` for true.

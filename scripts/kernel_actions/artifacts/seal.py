@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,8 +48,9 @@ def run(options: Options) -> int:
 def take(archives: Path, planned: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, int]]:
     """The SHA-256 and the size in bytes of each archive, by ``kernel/variant``.
 
-    ``archives`` has a folder for each artifact, as ``actions/download-artifact`` makes them for a pattern.
-    Raises ``KernelFailed`` unless it holds the archives of ``planned``, and nothing else.
+    ``archives`` is as ``actions/download-artifact`` leaves it for a pattern: a folder for each artifact, or
+    the files alone where a single artifact matched. Raises ``KernelFailed`` unless it holds the archives of
+    ``planned``, and nothing else.
     """
     expected = {
         f"{PREFIX}{artifact}/{sealed.split(name)[1]}.tar": name
@@ -58,7 +59,7 @@ def take(archives: Path, planned: Mapping[str, Sequence[str]]) -> tuple[dict[str
     }
     if len(expected) != sum(map(len, planned.values())):
         raise WrongInput("--planned names an archive twice")
-    paths = dict(folder.files(archives))
+    paths = _by_artifact(dict(folder.files(archives)), expected)
     if unknown := sorted(paths.keys() - expected.keys()):
         raise KernelFailed(f"{unknown[0]} is no archive of the plan", where=Place(archives), repair=_FOREIGN)
     if missing := sorted(expected.keys() - paths.keys()):
@@ -72,6 +73,15 @@ def take(archives: Path, planned: Mapping[str, Sequence[str]]) -> tuple[dict[str
             digests[name] = archive.sha256(file)
             sizes[name] = file.tell()
     return digests, sizes
+
+
+def _by_artifact(paths: dict[str, Path], expected: Collection[str]) -> dict[str, Path]:
+    """``paths`` with the folder of their artifact in front, where a single one was downloaded: then the files
+    are in no folder (actions/download-artifact at 3e5f45b2, v8.0.1, src/download-artifact.ts:189-194)."""
+    if any("/" in path for path in paths):
+        return paths
+    planned = {path.rpartition("/")[2]: path for path in expected}
+    return {planned.get(name, name): path for name, path in paths.items()}
 
 
 def check_origin(
