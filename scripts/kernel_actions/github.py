@@ -44,23 +44,25 @@ def is_actions() -> bool:
 
 
 @contextmanager
-def kept_step_files() -> Iterator[list[str]]:
+def kept_step_files() -> Iterator[None]:
     """Keep the files by which this step speaks to the runner as they are, whatever code runs meanwhile.
 
     Their folder can be read by all processes of the user, so a kernel's test finds them without the
     variables that name them; what it writes there would be variables, and the PATH, of the steps after this
-    one. Yields a list, which in the end names the files that had to be restored.
+    one. The runner reads them by their paths once the step has ended (actions/runner at 258d6c85,
+    src/Runner.Worker/FileCommandManager.cs:75). One line says which had to be restored.
     """
     paths = {name: os.environ[name] for name in sorted(STEP_FILES) if os.environ.get(name)}
     before = {name: _step_file(path) for name, path in paths.items()}
-    changed: list[str] = []
     try:
-        yield changed
+        yield
     finally:
-        for name, path in paths.items():
-            if _step_file(path) != before[name]:
-                changed.append(name)
-                _restore(path, before[name])
+        changed = [name for name, path in paths.items() if _step_file(path) != before[name]]
+        for name in changed:
+            _restore(paths[name], before[name])
+        if changed:
+            text = f"what ran here changed {' and '.join(changed)}: the runner gets the files as they were"
+            print(f"kernel-actions: warning: {text}", file=sys.stderr, flush=True)
 
 
 def _step_file(path: str) -> tuple[bool, bytes]:

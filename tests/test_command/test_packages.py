@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from kernel_actions import manifest
 from kernel_actions.app import installers, venv
 from kernel_actions.errors import WrongInput
+from kernel_actions.kernel import python_packages
 from kernel_actions.test import packages
 
 from tests.test_command.helpers import BUILD
@@ -82,7 +84,9 @@ def test_what_is_taken_by_name_is_locked() -> None:
     lock = (venv.REQUIREMENTS / "tests.txt").read_text()
     locked = {packages._normal(name) for name in re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)}
     known = {
-        packages._normal(entry["package"]) for table in packages._table().values() for entry in table.values()
+        packages._normal(entry.name)
+        for kind in get_args(python_packages.Kind)
+        for entry in python_packages.table(kind).values()
     }
     # Torch and transformers decide about these; the others are for hardware that no lock was made for.
     follows = {"huggingface-hub", "numpy", "packaging", "sympy", "typing-extensions"}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from kernel_actions.base import files as plain_files
 from kernel_actions.errors import Place, WrongInput
 
 # The largest kernels of public repositories have some hundreds of files.
@@ -86,11 +87,9 @@ def read(path: Path, largest: int) -> bytes:
     """
     where = Place(path)
     try:
-        # Without O_NONBLOCK, opening a pipe waits for whoever writes to it.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise WrongInput("is not a regular file", where=where)
-            data = file.read(largest + 1)
+        data = plain_files.read_plain(path, largest, follows_link=True)
+    except plain_files.NotPlain as error:
+        raise WrongInput("is not a regular file", where=where) from error
     except OSError as error:
         raise WrongInput(f"cannot be read: {error.strerror}", where=where) from error
     if len(data) > largest:

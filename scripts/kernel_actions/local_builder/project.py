@@ -17,6 +17,7 @@ from string import Template
 from kernel_actions import nix_version
 from kernel_actions.builder_output import Output
 from kernel_actions.errors import WrongInput, WrongSurroundings
+from kernel_actions.kernel import python_packages
 from kernel_actions.local_builder import cuda, sources
 from kernel_actions.local_builder.sources import PACKAGE_ROOT, Sources
 from kernel_actions.local_builder.target import Target
@@ -24,8 +25,6 @@ from kernel_actions.local_builder.toolchain import Toolchain, Torch
 from kernel_actions.manifest import Component, Manifest
 
 _TEMPLATES = Path(__file__).parent / "templates"
-# The builder's names of Python packages that are others on the package index.
-_INDEX_NAMES = {"tvm-ffi": "apache-tvm-ffi"}
 # What Torch's own CMake code and the builder's pass to nvcc, on top of what the languages need; the
 # last one keeps the random names of temporary files out of the object files.
 _NVCC_OPTIONS = ("-DENABLE_FP8", "--expt-relaxed-constexpr", "--expt-extended-lambda", "--objdir-as-tempdir")
@@ -408,7 +407,9 @@ def _pyproject(
         torch_requirement = f"torch>={target.stable_abi}"
     elif target.is_compiled and torch is not None:
         torch_requirement = f"torch=={torch.release}.*"
-    depends = [_INDEX_NAMES.get(name, name) for name in manifest.all_python_depends(target.backend)]
+    known = python_packages.table("depends")
+    # A name that the builder does not know goes to no index: it refuses such a build.toml.
+    depends = [known[name].name for name in manifest.all_python_depends(target.backend) if name in known]
     extensions = sources.package_extensions(manifest, target.backend, output)
     build_requires = ["setuptools>=64"]
     if target.is_compiled:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
-from kernel_actions import console, github, process
+from kernel_actions import github, process
 from kernel_actions.errors import WrongInput, WrongSurroundings
 
 MARK = "KERNEL_ACTIONS_TEST_RUN"
@@ -147,31 +147,18 @@ def run(
     Raises ``WrongSurroundings`` when it cannot be started, and ``Interrupted`` on a signal, after which
     nothing is left running either.
     """
-    with github.kept_step_files() as changed:
-        ended = _run(command, directory, environment, limits, watched, _Lines(on_line, on_partial), scratch)
-    if changed:
-        console.say(
-            f"kernel-actions: warning: what ran here changed {' and '.join(changed)}, by which a step sets "
-            "variables of the next ones; the runner gets the files as they were"
-        )
-    return ended
-
-
-def _run(
-    command: Callable[[Channels], Sequence[str | Path]],
-    directory: Path,
-    environment: Mapping[str, str],
-    limits: Limits,
-    watched: Watched,
-    lines: _Lines,
-    scratch: Path | None,
-) -> Ended:
     token = secrets.token_hex(16)
     own = dict(environment) | {MARK: token}
     started = time.monotonic()
     receiving, sending = os.pipe()
     mark = f"{MARK}={token}".encode()
-    with tempfile.TemporaryFile() as stacks, _adopting(), _guarded(mark, scratch) as guard:
+    with (
+        # The outermost: restored once nothing of it runs any more.
+        github.kept_step_files(),
+        tempfile.TemporaryFile() as stacks,
+        _adopting(),
+        _guarded(mark, scratch) as guard,
+    ):
         before = _children(os.getpid())
         try:
             channels = Channels(sending, stacks.fileno())
@@ -181,7 +168,7 @@ def _run(
         guard(child.pid)
         session = _Session(child, mark, before)
         assert child.stdout is not None
-        channel = _Channel(child.stdout.fileno(), receiving, lines, _Events(watched))
+        channel = _Channel(child.stdout.fileno(), receiving, _Lines(on_line, on_partial), _Events(watched))
         try:
             limit = _watch(child, channel, limits, started, watched)
             if limit:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from kernel_actions import toml_file
 from kernel_actions.errors import Place, WrongInput
+from kernel_actions.kernel import python_packages
+from kernel_actions.kernel.python_packages import Kind
 from kernel_actions.manifest import Manifest
 
-_TABLE = Path(__file__).resolve().parents[1] / "data" / "python_packages.toml"
 _LARGEST_FLAKE = 1_000_000
 # `pythonCheckInputs = ps: with ps; [ einops ps.rich ];`: an attribute that genKernelFlakeOutputs takes
 # (nix-builder/lib/gen-flake-outputs.nix of huggingface/kernels at 8ac69fc5), as public kernels write it.
@@ -49,9 +49,9 @@ def needed(kernel: Manifest, backend: str, further: Sequence[str]) -> tuple[Pack
     given = {_normal(re.split(r"[\s\[<>=!~]", one, maxsplit=1)[0]) for one in further}
     packages = []
     for kind, name, where in (*_depends(kernel, backend), *_check_inputs(kernel.directory)):
-        entry = _table()[kind].get(name)
+        entry = python_packages.table(kind).get(name)
         if entry is not None:
-            packages.append(Package(entry["package"], entry.get("module", ""), where))
+            packages.append(Package(entry.name, entry.module, where))
         elif _normal(name) not in given:
             raise WrongInput(
                 f"{name}: its package on the index is not known",
@@ -61,12 +61,12 @@ def needed(kernel: Manifest, backend: str, further: Sequence[str]) -> tuple[Pack
     return tuple(one for one in packages if _normal(one.name) not in given)
 
 
-def _depends(kernel: Manifest, backend: str) -> Iterator[tuple[str, str, Place]]:
+def _depends(kernel: Manifest, backend: str) -> Iterator[tuple[Kind, str, Place]]:
     for name in kernel.all_python_depends(backend):
         yield "depends", name, kernel.file.place(("general", "python-depends"))
 
 
-def _check_inputs(directory: Path) -> Iterator[tuple[str, str, Place]]:
+def _check_inputs(directory: Path) -> Iterator[tuple[Kind, str, Place]]:
     """The names in ``pythonCheckInputs``. Raises ``WrongInput`` where it is no plain list of them."""
     path = directory / "flake.nix"
     try:
@@ -88,11 +88,6 @@ def _check_inputs(directory: Path) -> Iterator[tuple[str, str, Place]]:
         )
     for name in found["names"].split():
         yield "checks", name.removeprefix(f"{found['set']}."), where
-
-
-@cache
-def _table() -> dict[str, dict[str, dict[str, str]]]:
-    return toml_file.read(_TABLE).values
 
 
 def _normal(name: str) -> str:

@@ -1,0 +1,1 @@
+"""What a kernel is, apart from what is done with it."""
